@@ -1,0 +1,1 @@
+//! Checkpoints: logical tensors as pieces in safetensors files, valid by their manifest.

@@ -1,0 +1,1 @@
+//! The naive f64 device: the twin of every operation.

@@ -1,0 +1,1 @@
+//! The model as modules that emit forward and backward operations.

@@ -1,0 +1,1 @@
+//! Learning-rate schedules and the scalars of an optimizer step.

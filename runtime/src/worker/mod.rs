@@ -1,0 +1,1 @@
+//! `haul worker`: the only way to a device.
