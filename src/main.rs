@@ -1,1 +1,5 @@
-fn main() {}
+//! The `haul` binary.
+
+fn main() -> std::process::ExitCode {
+    haul::cli::main()
+}

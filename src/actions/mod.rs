@@ -1,0 +1,1 @@
+//! Use cases: what a command does, without flags and exit codes.

@@ -1,0 +1,12 @@
+//! `haul report`.
+
+use super::{Global, exit::Exit};
+
+#[derive(Debug, clap::Args)]
+pub struct Command {}
+
+impl Command {
+    pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
+        anyhow::bail!("`haul report` comes with a later version")
+    }
+}

@@ -1,0 +1,12 @@
+//! `haul sample`.
+
+use super::{Global, exit::Exit};
+
+#[derive(Debug, clap::Args)]
+pub struct Command {}
+
+impl Command {
+    pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
+        anyhow::bail!("`haul sample` comes with a later version")
+    }
+}

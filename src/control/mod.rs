@@ -1,0 +1,1 @@
+//! The protocol between supervisor and rank shims: messages and frames. Pure.

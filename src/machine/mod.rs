@@ -1,0 +1,1 @@
+//! Machine profiles: what a site is, in data.

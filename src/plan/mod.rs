@@ -1,0 +1,146 @@
+//! What will run, as plain data: no optional field that has a default. The same recipe, profile and version give the same bytes.
+//!
+//! `jobs/<slot>/plan.json` is the only input of render, supervise and worker: after submission nobody reads a recipe.
+//! No host, job id, clock or root is in it; paths under the run root start with `{root}`.
+
+use haul_runtime::contract::{Mesh, TrainConfig};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+pub const SCHEMA: &str = "haul.plan/1";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// `[a-z0-9-]{1,40}`.
+    pub name: String,
+    /// blake3, hex, of all that decides results: this document without the field itself and without paths of the root.
+    pub fingerprint: String,
+    pub machine: MachineFacts,
+    pub mesh: Mesh,
+    /// Compute threads of one rank.
+    pub threads: usize,
+    /// More ranks than cores: no pinning, no spinning, no speed reported.
+    pub shared_cores: bool,
+    pub job: Job,
+    pub program: Program,
+    /// Absent for foreign programs that declare no model.
+    pub train_config: Option<TrainConfig>,
+    /// Absent: no checkpoints.
+    pub checkpoint: Option<Checkpoint>,
+    pub restart: Restart,
+    pub environment: Environment,
+    /// Values for `{dotted.keys}` in arguments and variables, as they stand in the resolved recipe.
+    pub values: BTreeMap<String, String>,
+    /// Memory of one rank of each pipeline stage; empty for foreign programs.
+    pub memory: Vec<StageMemory>,
+    /// Absent for foreign programs that declare no model.
+    pub flops: Option<Flops>,
+}
+
+/// What the plan took from the machine profile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MachineFacts {
+    pub profile: String,
+    pub scheduler: SchedulerKind,
+    /// Somebody has run `haul doctor` here and kept the result.
+    pub confirmed: bool,
+    /// `cores`, or the kind of GCD or GPU.
+    pub device: String,
+    pub binding: Binding,
+    /// Where the start of job scripts tells how to submit by hand.
+    pub submit_command: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchedulerKind {
+    Local,
+    Slurm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Binding {
+    /// Ranks may use all allowed cores of their node.
+    None,
+    /// The shim splits the allowed cores evenly.
+    Even,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub nodes: usize,
+    pub ranks_per_node: usize,
+    pub cores_per_rank: usize,
+    pub walltime_seconds: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub enum Program {
+    /// The trainer inside the binary.
+    Bundled,
+    /// Any other program; placeholders `{dotted.key}` are replaced when an attempt is launched.
+    Command { command: Vec<String> },
+}
+
+/// When a checkpoint is due: after so many steps or so many seconds, whichever is given.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_steps: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every_seconds: Option<f64>,
+    /// Newest checkpoints of an attempt that are kept.
+    pub keep: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restart {
+    /// Failures within one job after which the run fails.
+    pub failures: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Environment {
+    /// In the order they are exported.
+    pub variables: Vec<Variable>,
+    /// Shell lines of the user, run by job.sh before the supervisor.
+    pub setup: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Variable {
+    pub name: String,
+    pub value: String,
+}
+
+/// Bytes of one rank by class; the sum is the arena, to the byte.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StageMemory {
+    pub stage: usize,
+    /// Class name → bytes.
+    pub classes: BTreeMap<String, u64>,
+    pub total: u64,
+}
+
+/// Floating-point operations of one optimizer step over all ranks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Flops {
+    /// Model FLOPs a token with the full attention square (the convention of the paper).
+    pub per_token: f64,
+    /// Model FLOPs a token with the causal half.
+    pub per_token_causal: f64,
+    /// Parameters of the model, unpadded.
+    pub parameters: u64,
+    pub tokens_per_step: u64,
+}
+
+impl Plan {
+    /// Number of ranks.
+    pub fn world(&self) -> usize {
+        self.job.nodes * self.job.ranks_per_node
+    }
+}

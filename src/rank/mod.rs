@@ -1,0 +1,1 @@
+//! The rank shim: bind, spawn, watch, report.

@@ -1,0 +1,1 @@
+//! What the user wrote: every scalar carries its place in the file.

@@ -1,0 +1,1 @@
+//! Schedulers: submit, look up, cancel.

@@ -1,0 +1,91 @@
+//! Claims: which job owns a slot. `claim-<restart>` files, made by exclusive publication.
+
+use super::StoreError;
+use super::identity::Process;
+use super::layout::RunDir;
+use super::publish::{Published, publish};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// Who claims: the job and the supervisor's process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    pub job: String,
+    pub restart: u32,
+    pub epoch: u64,
+    pub process: Process,
+}
+
+/// The outcome of a claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    Won,
+    /// Another job owns the slot; the owner is absent when its claim is unreadable.
+    Double(Option<Owner>),
+}
+
+/// Claims `slot` for `owner`. Restart r may claim only where r - 1 was claimed by the same job (a requeue); any other job is a double.
+pub fn claim(run: &RunDir, slot: u32, owner: &Owner) -> Result<Claim, StoreError> {
+    let directory = run.job(slot);
+    if let Some(previous) = owner.restart.checked_sub(1) {
+        match read(&directory, previous) {
+            Some(Some(before)) if before.job == owner.job => {}
+            Some(other) => return Ok(Claim::Double(other)),
+            None => return Ok(Claim::Double(None)),
+        }
+    }
+    let path = directory.join(format!("claim-{}", owner.restart));
+    let content = serde_json::to_vec(owner).unwrap_or_default();
+    Ok(match publish(&path, &content)? {
+        Published::Here => Claim::Won,
+        Published::Before => Claim::Double(read(&directory, owner.restart).flatten()),
+    })
+}
+
+/// The newest claim of a slot: absent when unclaimed, `Some(None)` when it is unreadable (taken by an unknown owner).
+pub fn newest(run: &RunDir, slot: u32) -> Option<Option<Owner>> {
+    let directory = run.job(slot);
+    (0..).map_while(|restart| read(&directory, restart)).last()
+}
+
+fn read(directory: &Path, restart: u32) -> Option<Option<Owner>> {
+    let path = directory.join(format!("claim-{restart}"));
+    match std::fs::read(&path) {
+        Ok(content) => Some(serde_json::from_slice(&content).ok()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(_) => Some(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_has_one_owner_and_only_its_requeue_may_follow() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::new(dir.path());
+        std::fs::create_dir_all(run.job(1)).unwrap();
+        let owner = |job: &str, restart| Owner {
+            job: job.into(),
+            restart,
+            epoch: 1,
+            process: Process::own().unwrap(),
+        };
+        assert_eq!(newest(&run, 1), None);
+        assert_eq!(claim(&run, 1, &owner("a", 0)).unwrap(), Claim::Won);
+        assert_eq!(
+            claim(&run, 1, &owner("b", 0)).unwrap(),
+            Claim::Double(Some(owner("a", 0)))
+        );
+        assert_eq!(
+            claim(&run, 1, &owner("b", 1)).unwrap(),
+            Claim::Double(Some(owner("a", 0)))
+        );
+        assert_eq!(claim(&run, 1, &owner("a", 1)).unwrap(), Claim::Won);
+        assert_eq!(claim(&run, 1, &owner("a", 3)).unwrap(), Claim::Double(None));
+        assert_eq!(newest(&run, 1), Some(Some(owner("a", 1))));
+        std::fs::write(run.job(1).join("claim-2"), "torn").unwrap();
+        assert_eq!(newest(&run, 1), Some(None));
+    }
+}

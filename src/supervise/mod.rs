@@ -1,0 +1,1 @@
+//! Submission, chain and supervision as pure state machines.
