@@ -1,0 +1,3 @@
+//! Watches the connections to peers' processes: one that closes is a process that ended.
+
+pub(super) struct Watch;
