@@ -3,9 +3,11 @@
 //! buffering and timing change no bit.
 
 mod group;
+mod handshake;
 pub mod local;
 mod reduce;
 mod segment;
+pub mod shm;
 mod watch;
 
 pub use group::Member;

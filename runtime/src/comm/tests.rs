@@ -28,7 +28,7 @@ fn on_all<R: Send>(members: Vec<Member>, body: impl Fn(&mut Member) -> R + Sync)
     clippy::mut_from_ref,
     reason = "the bytes belong to the rank, not to the handle"
 )]
-fn slice<T>(memory: &Memory) -> &mut [T] {
+pub(super) fn elements<T>(memory: &Memory) -> &mut [T] {
     // SAFETY: page-aligned memory of the rank itself, touched by its thread only outside of collectives.
     unsafe { std::slice::from_raw_parts_mut(memory.as_ptr().cast(), memory.len() / size_of::<T>()) }
 }
@@ -44,7 +44,7 @@ fn all_reduce_is_the_sum_in_rank_order_to_the_bit() {
         for len in SIZES {
             on_all(group(size, (len + 3) * 8).unwrap(), |member| {
                 let memory = member.grads();
-                let fill64 = slice::<f64>(&memory);
+                let fill64 = elements::<f64>(&memory);
                 fill64.copy_from_slice(&table[member.rank()][..len + 3]);
                 member.all_reduce(Real::F64, 2, len).unwrap();
                 for i in 0..len + 3 {
@@ -53,11 +53,14 @@ fn all_reduce_is_the_sum_in_rank_order_to_the_bit() {
                         want = table[0][i];
                         table[1..size].iter().for_each(|row| want += row[i]);
                     }
-                    let have = slice::<f64>(&memory)[i];
+                    let have = elements::<f64>(&memory)[i];
                     assert_eq!(have.to_bits(), want.to_bits(), "{size} ranks, {len}, {i}");
                 }
                 member.barrier().unwrap();
-                for (to, from) in slice::<f32>(&memory).iter_mut().zip(&table[member.rank()]) {
+                for (to, from) in elements::<f32>(&memory)
+                    .iter_mut()
+                    .zip(&table[member.rank()])
+                {
                     *to = *from as f32;
                 }
                 member.all_reduce(Real::F32, 1, len).unwrap();
@@ -66,7 +69,7 @@ fn all_reduce_is_the_sum_in_rank_order_to_the_bit() {
                     table[1..size]
                         .iter()
                         .for_each(|row| want += row[i + 1] as f32);
-                    assert_eq!(slice::<f32>(&memory)[i + 1].to_bits(), want.to_bits());
+                    assert_eq!(elements::<f32>(&memory)[i + 1].to_bits(), want.to_bits());
                 }
             });
         }
