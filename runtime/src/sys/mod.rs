@@ -4,4 +4,5 @@ pub mod available;
 pub mod fd;
 pub mod futex;
 pub mod memfd;
+pub mod publish;
 pub mod region;
