@@ -73,9 +73,13 @@ fn member(
     options: Options,
     peers: Vec<(usize, UnixStream)>,
 ) -> Result<Member, CommError> {
-    let watch = Watch::start(segment.clone(), peers)
-        .map_err(|e| system("start the thread that watches peers", e))?;
-    Ok(Member::new(segment, spec.rank, options, Some(watch)))
+    let watch = if peers.is_empty() {
+        None
+    } else {
+        let started = Watch::start(segment.clone(), peers);
+        Some(started.map_err(|e| system("start the thread that watches peers", e))?)
+    };
+    Ok(Member::new(segment, spec.rank, options, watch))
 }
 
 /// Rank 0: makes the memory, then hands it to every rank that proves to know the secret.

@@ -3,6 +3,7 @@
 
 use super::local::{group, group_with};
 use super::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 /// Values whose sums depend on the order of addition.
@@ -187,6 +188,11 @@ fn the_rank_that_stands_still_is_named_not_those_that_wait_for_it() {
         silent: Duration::from_millis(600),
         ..Options::default()
     };
+    let told = AtomicUsize::new(0);
+    let tell = |error: CommError| {
+        told.fetch_add(1, Ordering::Relaxed);
+        error
+    };
     let results = on_all(group_with(3, 64, options).unwrap(), |member| {
         match member.rank() {
             // Busy and alive for longer than the deadline.
@@ -195,11 +201,13 @@ fn the_rank_that_stands_still_is_named_not_those_that_wait_for_it() {
                     thread::sleep(Duration::from_millis(20));
                     member.tick();
                 }
-                member.barrier().unwrap_err()
+                tell(member.barrier().unwrap_err())
             }
-            1 => member.barrier().unwrap_err(),
+            1 => tell(member.barrier().unwrap_err()),
             _ => {
-                thread::sleep(Duration::from_millis(2500));
+                while told.load(Ordering::Relaxed) < 2 {
+                    thread::sleep(Duration::from_millis(10));
+                }
                 member.barrier().unwrap_err()
             }
         }

@@ -140,9 +140,11 @@ fn kill_one(round: u64, with: nix::sys::signal::Signal) -> (usize, Vec<(usize, S
     (victim, said)
 }
 
+/// 20 kills, or as many as `HAUL_TEST_KILLS` says.
 #[test]
 fn a_killed_rank_is_named_by_all_others() {
-    for round in 0..20 {
+    let kills = std::env::var("HAUL_TEST_KILLS").map_or(20, |text| text.parse().unwrap());
+    for round in 0..kills {
         let (victim, said) = kill_one(round, nix::sys::signal::Signal::SIGKILL);
         for (rank, text) in said {
             let want = format!("rank {victim} is gone, noticed in ");
@@ -224,6 +226,35 @@ fn strangers_at_the_socket_do_no_harm() {
         let _leader = one.join().unwrap().unwrap();
         drop((silent, garbage, flood));
     });
+}
+
+#[test]
+fn a_rank_that_joins_and_ends_before_the_group_is_complete_is_named() {
+    let secret = secret("early");
+    let spec = |rank| Spec {
+        secret: &secret,
+        group: "data",
+        rank,
+        // Rank 3 never comes.
+        size: 4,
+        grads_bytes: 64,
+    };
+    let (error, other) = std::thread::scope(|scope| {
+        let leader = scope.spawn(move || join(&spec(0), options(30.0)).err().unwrap());
+        let mut waiting = join(&spec(2), options(30.0)).unwrap();
+        let address = SocketAddr::from_abstract_name(handshake::socket_name(&spec(1))).unwrap();
+        let stream = UnixStream::connect_addr(&address).unwrap();
+        assert!(enter(&spec(1), &stream).unwrap().is_some());
+        drop(stream);
+        let other = waiting.barrier().unwrap_err();
+        (leader.join().unwrap(), other)
+    });
+    for error in [error, other] {
+        assert!(
+            matches!(error, CommError::PeerDied { rank: 1, .. }),
+            "{error}"
+        );
+    }
 }
 
 #[test]
