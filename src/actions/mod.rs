@@ -1,1 +1,6 @@
 //! Use cases: what a command does, without flags and exit codes.
+
+pub mod check;
+pub mod init;
+pub mod plan;
+pub mod render;
