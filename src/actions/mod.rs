@@ -1,1 +1,4 @@
 //! Use cases: what a command does, without flags and exit codes.
+
+pub mod report;
+pub mod sample;

@@ -47,7 +47,8 @@ impl Table {
         self
     }
 
-    /// Lines, each ended; cells are cut with an ellipsis where `width` (columns of the terminal) is too small.
+    /// Lines, each ended. Where `width` (columns of the terminal) is too small, cells of words are cut with an
+    /// ellipsis, and those of a last column of words go on in the next line.
     pub fn render(&self, width: Option<usize>, style: Style) -> String {
         let widths = self.widths(width);
         let mut text = String::new();
@@ -61,9 +62,24 @@ impl Table {
             text.push('\n');
         }
         for row in &self.rows {
-            self.line(row, &widths, &mut text);
+            self.wrapped(row, &widths, &mut text);
         }
         text
+    }
+
+    /// A row whose last cell of words takes as many lines as it needs.
+    fn wrapped(&self, row: &[String], widths: &[usize], text: &mut String) {
+        let last = widths.len().saturating_sub(1);
+        let cell = row.get(last).map_or("", String::as_str);
+        if self.align.last() == Some(&Align::Right) || columns(cell) <= widths[last] {
+            return self.line(row, widths, text);
+        }
+        let mut cells: Vec<String> = row[..last].to_vec();
+        for part in wrap(cell, widths[last]) {
+            cells.push(part);
+            self.line(&cells, widths, text);
+            cells = vec![String::new(); last];
+        }
     }
 
     fn widths(&self, limit: Option<usize>) -> Vec<usize> {
@@ -112,6 +128,22 @@ impl Table {
     }
 }
 
+/// `text` in lines of at most `width` columns, broken at blanks; a longer word has its own line. Colours are dropped.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let text = console::strip_ansi_codes(text);
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        match lines.last_mut() {
+            Some(line) if columns(line) + 1 + columns(word) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,5 +176,21 @@ quickstart-261120-k3fa   600  finished
         }
         let text = table().render(Some(30), Style::PLAIN);
         assert!(text.contains("…"), "{text}");
+    }
+
+    #[test]
+    fn words_of_the_last_column_go_on_in_the_next_line() {
+        let mut table = Table::new(&[">step", "in words"]);
+        table.row(["12", "rank 1 was killed by SIGKILL"]);
+        table.row(["7", "done"]);
+        let expected = "\
+step  in words
+────  ─────────────
+  12  rank 1 was
+      killed by
+      SIGKILL
+   7  done
+";
+        assert_eq!(table.render(Some(19), Style::PLAIN), expected);
     }
 }
