@@ -23,7 +23,8 @@ const LAYERS: [(&str, u8); 14] = [
 ];
 
 /// Imports within a layer: the plan is made from recipe and profile, records are read through the store.
-const BESIDE: [(&str, &str); 9] = [
+const BESIDE: [(&str, &str); 10] = [
+    ("plan", "ui"),
     ("plan", "recipe"),
     ("plan", "machine"),
     ("recipe", "machine"),

@@ -4,3 +4,5 @@ pub mod check;
 pub mod init;
 pub mod plan;
 pub mod render;
+pub mod report;
+pub mod sample;

@@ -2,7 +2,7 @@
 
 use crate::plan::{Plan, Program, SchedulerKind};
 use crate::recipe::scalar::show_duration;
-use crate::ui::format::{bytes, grouped, si};
+use crate::ui::units::{bytes, count, grouped};
 use haul_runtime::contract::config::ScheduleKind;
 use haul_runtime::contract::{Precision, Until};
 
@@ -25,7 +25,7 @@ pub fn page(plan: &Plan) -> String {
     if let Some(config) = &plan.train_config {
         let m = &config.model;
         let parameters = plan.flops.as_ref().map_or(String::new(), |f| {
-            format!("{} parameters: ", si(f.parameters as f64))
+            format!("{} parameters: ", count(f.parameters as f64))
         });
         page.row(
             "model",
@@ -102,7 +102,7 @@ pub fn page(plan: &Plan) -> String {
 
 /// A number before a unit of its own.
 fn unit(value: f64) -> String {
-    let text = si(value);
+    let text = count(value);
     if text.contains(' ') {
         text
     } else {
@@ -120,11 +120,11 @@ fn training(page: &mut Page, plan: &Plan) {
         Until::Steps(steps) => format!(
             "{} steps, {} tokens",
             grouped(steps),
-            si(steps as f64 * per_step as f64)
+            count(steps as f64 * per_step as f64)
         ),
         Until::Tokens(tokens) => format!(
             "{} tokens, {} steps",
-            si(tokens as f64),
+            count(tokens as f64),
             grouped(tokens.div_ceil(per_step))
         ),
         Until::Seconds(seconds) => format!("{} of training", show_duration(seconds as u64)),

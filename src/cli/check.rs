@@ -31,9 +31,9 @@ impl Command {
             if self.show {
                 document["resolved"] = check::show_json(&checked).into();
             }
-            print(&format!("{document:#}\n"));
+            print(&format!("{document:#}\n"))?;
         } else if self.show {
-            print(&check::show(&checked));
+            print(&check::show(&checked))?;
         } else {
             let plan = &checked.plan;
             print(&format!(
@@ -41,7 +41,7 @@ impl Command {
                 self.recipe.recipe.display(),
                 plan.world(),
                 plan.machine.profile
-            ));
+            ))?;
         }
         Ok(Exit::Done)
     }
@@ -64,7 +64,7 @@ pub(super) fn checked(global: &Global, args: &RecipeArgs, schema: &str) -> Resul
         Ok(checked) => {
             if !global.json {
                 for warning in &checked.warnings {
-                    crate::ui::warn(&format!("{}\n\n", warning.render(&checked.sources, style)));
+                    crate::ui::say(&format!("{}\n", warning.render(&checked.sources, style)));
                 }
             }
             Ok(checked)
@@ -76,9 +76,9 @@ pub(super) fn checked(global: &Global, args: &RecipeArgs, schema: &str) -> Resul
                     "ok": false,
                     "faults": faults_json(&faults.list, &faults.sources),
                 });
-                print(&format!("{document:#}\n"));
+                let _ = print(&format!("{document:#}\n"));
             } else {
-                crate::ui::warn(&faults.render(style));
+                crate::ui::say(faults.render(style).trim_end());
             }
             Err(Exit::Recipe)
         }

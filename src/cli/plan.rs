@@ -19,9 +19,9 @@ impl Command {
             print(&format!(
                 "{}\n",
                 serde_json::to_string_pretty(&checked.plan)?
-            ));
+            ))?;
         } else {
-            print(&crate::actions::plan::page(&checked.plan));
+            print(&crate::actions::plan::page(&checked.plan))?;
         }
         Ok(Exit::Done)
     }

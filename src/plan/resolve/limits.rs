@@ -8,7 +8,7 @@ use crate::recipe::Recipe;
 use crate::recipe::diagnostic::Diagnostic;
 use crate::recipe::scalar::show_duration;
 use crate::recipe::section::Notes;
-use crate::ui::format::bytes;
+use crate::ui::units::bytes;
 
 pub(super) fn check(
     recipe: &Recipe,
