@@ -239,11 +239,6 @@ fn speed(summary: &Summary) -> Section {
 
 fn speed_blocks(speed: &Speed) -> Vec<Block> {
     let spread = &speed.step_seconds;
-    let counted = format!(
-        "over {}, {} left out",
-        plural(speed.steps_counted, "step"),
-        speed.steps_left_out
-    );
     let rank = or_empty(speed.tokens_per_second_per_rank, |t| {
         format!("{} a rank", units::rate(t, "tokens/s"))
     });
@@ -259,7 +254,8 @@ fn speed_blocks(speed: &Speed) -> Vec<Block> {
         )
         .note(rank)
         .means("tokens of the counted steps / their seconds, saves and evaluations taken out; all ranks together"),
-        Figure::new("steps counted", counted)
+        Figure::new("steps counted", speed.steps_counted.to_string())
+            .note(format!("{} left out", speed.steps_left_out))
             .means("valid steps after train.warmup_steps, without each attempt's first after its launch"),
         Figure::new("step time, median", units::duration(spread.median))
             .note(derived)
@@ -534,7 +530,7 @@ fn layout(summary: &Summary) -> Section {
             "place in the mesh",
             "cores asked for",
             "cores proven",
-            "",
+            "proof",
         ]);
         let mesh = summary.setup.layout.as_ref().map(|l| l.mesh);
         for rank in ranks.iter().take(RANKS_LISTED) {
@@ -594,25 +590,28 @@ fn binding(summary: &Summary) -> Figure {
 }
 
 fn memory(summary: &Summary) -> Section {
-    let mut table = Table::new(&[">stage", "class", ">bytes a rank", ">share"]);
-    for stage in &summary.setup.memory {
+    let stages = &summary.setup.memory;
+    let several = stages.len() > 1;
+    let mut table = match several {
+        true => Table::new(&["class", ">a rank", ">share", ">stage"]),
+        false => Table::new(&["class", ">a rank", ">share"]),
+    };
+    for stage in stages {
         let mut classes: Vec<_> = stage.classes.iter().collect();
         classes.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
-        for (class, bytes) in classes {
+        let all = "all".to_owned();
+        for (class, bytes) in classes.into_iter().chain([(&all, &stage.total)]) {
             let share = *bytes as f64 / stage.total.max(1) as f64;
-            table.row([
-                stage.stage.to_string(),
+            let mut row = vec![
                 class.replace('_', " "),
                 units::bytes(*bytes),
                 units::percent(share),
-            ]);
+            ];
+            if several {
+                row.push(stage.stage.to_string());
+            }
+            table.row(row);
         }
-        table.row([
-            stage.stage.to_string(),
-            "all".into(),
-            units::bytes(stage.total),
-            String::new(),
-        ]);
     }
     Section {
         id: "memory",
@@ -632,37 +631,29 @@ fn memory(summary: &Summary) -> Section {
 
 fn origin(summary: &Summary) -> Section {
     let origin = &summary.origin;
-    let mut figures: Vec<Figure> = origin
-        .facts
-        .iter()
-        .map(|(name, value)| Figure::new(name, value.clone()))
-        .collect();
-    figures.extend(
-        summary
-            .setup
-            .program
-            .iter()
-            .map(|program| Figure::new("program", program.clone())),
-    );
-    let mut blocks = Vec::new();
-    if !figures.is_empty() {
-        blocks.push(Block::Figures(figures));
+    let mut facts = Table::new(&["what", "value"]);
+    for (name, value) in &origin.facts {
+        facts.row([name, value]);
     }
-    if !origin.environment.is_empty() {
-        let mut table = Table::new(&["variable", "value"]);
-        for setting in &origin.environment {
-            let value = setting.value.clone();
-            table.row([
-                setting.name.clone(),
-                value.unwrap_or_else(|| "(set, not on the list of values shown)".into()),
-            ]);
-        }
-        blocks.push(Block::Table(table));
+    if let Some(program) = &summary.setup.program {
+        facts.row(["program", program]);
     }
+    let mut variables = Table::new(&["variable", "value"]);
+    for setting in &origin.environment {
+        let value = setting.value.as_deref();
+        variables.row([
+            setting.name.as_str(),
+            value.unwrap_or("(set, not on the list of values shown)"),
+        ]);
+    }
+    let tables = [facts, variables].into_iter();
     Section {
         id: "origin",
         title: "What ran",
-        blocks,
+        blocks: tables
+            .filter(|table| !table.rows.is_empty())
+            .map(Block::Table)
+            .collect(),
     }
 }
 

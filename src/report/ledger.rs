@@ -8,7 +8,7 @@ use super::steps::{Mark, Step, Steps};
 use crate::store::journal::{Class, Entry, Event};
 use haul_runtime::contract::metrics::Line;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What time went into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -307,13 +307,16 @@ impl Account {
 
 /// Seconds of saves or evaluations of `attempt` that no step has in its phases.
 fn apart(marks: &[Mark], phase: &str, attempt: u32, steps: &[&Step]) -> f64 {
+    let told: BTreeSet<u64> = steps
+        .iter()
+        .filter(|step| step.phase(phase) > 0.0)
+        .map(|step| step.step)
+        .collect();
+    // A save after step s may be told with s or with the step that waited for it.
+    let inside = |step: u64| told.contains(&step) || told.contains(&step.saturating_add(1));
     marks
         .iter()
-        .filter(|mark| mark.attempt == attempt)
-        .filter(|mark| {
-            let inside = |s: &&&Step| s.step == mark.step || s.step == mark.step + 1;
-            !steps.iter().filter(inside).any(|s| s.phase(phase) > 0.0)
-        })
+        .filter(|mark| mark.attempt == attempt && !inside(mark.step))
         .filter_map(|mark| mark.line.seconds.filter(|s| s.is_finite() && *s > 0.0))
         .sum()
 }

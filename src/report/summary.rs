@@ -109,7 +109,7 @@ fn progress(records: &Records, steps: &Steps, setup: &Setup) -> Progress {
         planned: setup.steps_planned,
         tokens: newest
             .and_then(|s| s.line.tokens)
-            .or_else(|| Some(newest?.step * config?.tokens_per_step())),
+            .or_else(|| newest?.step.checked_mul(config?.tokens_per_step())),
         skipped: steps.kept().filter(|s| s.skipped).count(),
         lost: steps.steps.iter().filter(|s| !s.kept).count(),
     }

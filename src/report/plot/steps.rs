@@ -88,6 +88,9 @@ pub fn steps(chart: &StepChart) -> Option<Scene> {
     scene.line("median", (x.at(0.0), at), (BARS.1, at), title);
     distribution(chart, &y, (low, high), &mut scene);
     scene.key("range", "step time");
+    if most > y.high() {
+        scene.key("over", "above the axis");
+    }
     scene.key(
         "median",
         format!("median {}", units::duration(chart.median)),
