@@ -1,5 +1,6 @@
 //! The report of a recorded run directory, in every form, and of damaged, copied, hostile and read-only ones.
 
+#![allow(clippy::unwrap_used)]
 use haul::actions::report::{self, Form};
 use haul::report::{Summary, compose, html, text};
 use haul::store::RunDir;
