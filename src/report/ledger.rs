@@ -231,8 +231,10 @@ impl Account {
         let last = moment(&last.line, span.launched)
             .unwrap_or(until)
             .clamp(begin, until);
-        self.add(arrival, begin - from);
         let busy: f64 = of_attempt.iter().map(|step| self.step(step)).sum();
+        // Lines are timed when they arrive: a first one that came late must not push its step out of the attempt.
+        let begin = begin.min(last - busy).max(from);
+        self.add(arrival, begin - from);
         let stepping = if failed { last } else { until };
         let mut rest = stepping - begin - busy;
         self.excess += (-rest).max(0.0);
@@ -288,7 +290,7 @@ impl Account {
             .collect();
         let productive = self.parts.get(&Cause::Productive).copied().unwrap_or(0.0);
         let mut warnings = Vec::new();
-        if self.excess > 0.01 * wall + 0.01 {
+        if self.excess > 0.01 * wall + 0.1 {
             warnings.push(format!(
                 "steps and saves take {:.2} s more than the time between launch and end; clocks or step times are wrong",
                 self.excess

@@ -19,7 +19,14 @@ pub fn render(document: &Document, width: Option<usize>, style: Style) -> String
     text.head(document);
     for section in &document.sections {
         text.title(section.title);
-        for block in &section.blocks {
+        for (i, block) in section.blocks.iter().enumerate() {
+            let apart = matches!(
+                block,
+                Block::Figures(_) | Block::Table(_) | Block::Shares(_)
+            );
+            if i > 0 && apart {
+                text.out.push('\n');
+            }
             text.block(block);
         }
     }
@@ -46,6 +53,19 @@ impl Text {
         self.out.push('\n');
     }
 
+    /// `text` broken into lines; `label` stands before the first in yellow, blanks before the others.
+    fn words(&mut self, text: &str, label: &str, paint: fn(Style, &str) -> String) {
+        let indent = columns(label);
+        for (i, line) in wrap(&visible(text), self.width - indent).iter().enumerate() {
+            let before = match i {
+                0 => self.style.yellow(label),
+                _ => " ".repeat(indent),
+            };
+            let line = paint(self.style, line);
+            self.line(&format!("{before}{line}"));
+        }
+    }
+
     fn head(&mut self, document: &Document) {
         let style = self.style;
         let state = visible(&document.state);
@@ -60,15 +80,10 @@ impl Text {
             style.bold(&title),
             style.dim(&visible(&document.run))
         ));
-        if !document.words.is_empty() {
-            self.line(&visible(&document.words));
-        }
-        if !document.tags.is_empty() {
-            self.line(&style.dim(&visible(&document.tags.join(" · "))));
-        }
+        self.words(&document.words, "", |_, line| line.to_owned());
+        self.words(&document.tags.join(" · "), "", Style::dim);
         for warning in &document.warnings {
-            let warning = visible(warning);
-            self.line(&format!("{} {warning}", style.yellow("warning:")));
+            self.words(warning, "warning: ", |_, line| line.to_owned());
         }
         self.out.push('\n');
         self.tiles(&document.tiles);
@@ -133,7 +148,7 @@ impl Text {
 
     fn block(&mut self, block: &Block) {
         match block {
-            Block::Words(words) => self.line(&visible(words)),
+            Block::Words(words) => self.words(words, "", |_, line| line.to_owned()),
             Block::Figures(figures) => self.figures(figures),
             Block::Table(table) => {
                 let text = shown(table).render(Some(self.width), self.style);
@@ -219,7 +234,6 @@ impl Text {
 
     fn shares(&mut self, shares: &Shares) {
         const BAR: usize = 16;
-        self.out.push('\n');
         let mut table = Table::new(&[shares.title, ">time", ">share", "", "what it is"]);
         for (part, row) in shares.parts.iter().zip(&shares.table().rows) {
             let bar = curve::bar(part.share.unwrap_or(0.0), BAR);
