@@ -66,6 +66,20 @@ fn the_terminal_report() {
 }
 
 #[test]
+fn the_end_of_a_run_shows_the_first_figures_only() {
+    let (_root, run) = copied();
+    let written = report::write(&run).unwrap();
+    let full = text::render(&written.document, Some(80), Style::PLAIN);
+    let brief = written.brief(Some(80), Style::PLAIN);
+    assert!(
+        brief.contains("1.7534") && brief.contains("goodput"),
+        "{brief}"
+    );
+    let lines = brief.lines().count();
+    assert!(lines < 32 && 3 * lines < full.lines().count(), "{lines}");
+}
+
+#[test]
 fn the_markdown_report() {
     let page = report::render(&RunDir::new(fixture()), Form::Markdown, Style::PLAIN).unwrap();
     insta::assert_snapshot!("markdown", versionless(&page));

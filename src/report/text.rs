@@ -10,12 +10,7 @@ const WIDEST: usize = 110;
 
 /// Text of `document` for a terminal of `width` columns.
 pub fn render(document: &Document, width: Option<usize>, style: Style) -> String {
-    let width = width.unwrap_or(100).clamp(40, WIDEST);
-    let mut text = Text {
-        out: String::new(),
-        width,
-        style,
-    };
+    let mut text = Text::new(width, style);
     text.head(document);
     for section in &document.sections {
         text.title(section.title);
@@ -41,6 +36,18 @@ pub fn render(document: &Document, width: Option<usize>, style: Style) -> String
     text.out
 }
 
+/// The first figures and the loss curve only: what is shown at the end of a run.
+pub fn brief(document: &Document, width: Option<usize>, style: Style) -> String {
+    let mut text = Text::new(width, style);
+    text.head(document);
+    let blocks = document.sections.iter().flat_map(|section| &section.blocks);
+    for block in blocks.filter(|block| matches!(block, Block::Loss(_))) {
+        text.out.push('\n');
+        text.block(block);
+    }
+    text.out
+}
+
 struct Text {
     out: String,
     width: usize,
@@ -48,6 +55,14 @@ struct Text {
 }
 
 impl Text {
+    fn new(width: Option<usize>, style: Style) -> Text {
+        Text {
+            out: String::new(),
+            width: width.unwrap_or(100).clamp(40, WIDEST),
+            style,
+        }
+    }
+
     fn line(&mut self, line: &str) {
         self.out.push_str(line.trim_end());
         self.out.push('\n');
@@ -194,22 +209,25 @@ impl Text {
             .map(|points| Series {
                 points,
                 paint: Style::dim,
+                marker: None,
             })
             .collect();
         series.push(Series {
             points: &chart.train,
             paint: Style::cyan,
+            marker: None,
         });
         series.push(Series {
             points: &chart.validation,
             paint: Style::yellow,
+            marker: Some('•'),
         });
         let text = curve::plot(&series, self.width.min(90), 12, self.style);
         self.out.push_str(&text);
         let style = self.style;
         let mut legend = vec![format!("{} training", style.cyan("━"))];
         if !chart.validation.is_empty() {
-            legend.push(format!("{} validation", style.yellow("━")));
+            legend.push(format!("{} validation", style.yellow("•")));
         }
         if !chart.abandoned.is_empty() {
             legend.push(format!("{} lost steps", style.dim("━")));
