@@ -80,17 +80,14 @@ fn tiles(summary: &Summary) -> Vec<Figure> {
         (None, Some(perplexity)) => format!("perplexity {}", units::number(perplexity)),
         _ => String::new(),
     };
-    let steps = match (summary.steps.last, summary.steps.planned) {
-        (Some(last), Some(planned)) => format!("{last} / {planned}"),
-        (Some(last), None) => last.to_string(),
-        (None, Some(planned)) => format!("0 / {planned}"),
-        (None, None) => "0".into(),
-    };
-    let tokens = summary
-        .steps
+    let progress = &summary.steps;
+    let planned = progress
+        .planned
+        .map(|n| format!("of {}", units::grouped(n)));
+    let tokens = progress
         .tokens
-        .map(|tokens| format!("{} tokens", units::count(tokens as f64)))
-        .unwrap_or_default();
+        .map(|n| format!("{} tokens", units::count(n as f64)));
+    let of: Vec<String> = [planned, tokens].into_iter().flatten().collect();
     let speed = summary.speed.as_ref();
     let step_time = speed.map(|s| format!("{} a step", units::duration(s.step_seconds.median)));
     let rate = match speed {
@@ -102,7 +99,7 @@ fn tiles(summary: &Summary) -> Vec<Figure> {
     let time = &summary.time;
     let mut tiles = vec![
         Figure::new(label, or_unknown(value, units::loss)).note(note),
-        Figure::new("steps", steps).note(tokens),
+        Figure::new("steps", units::grouped(progress.last.unwrap_or(0))).note(of.join(", ")),
         Figure::new("tokens/s", rate)
             .note(step_time.unwrap_or_else(|| summary.no_speed.clone().unwrap_or_default())),
     ];

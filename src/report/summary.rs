@@ -85,6 +85,12 @@ impl Summary {
         }
         warnings.extend(steps.warnings.iter().cloned());
         warnings.extend(time.warnings.iter().cloned());
+        let share = speed.as_ref().ok().and_then(|s| s.gemm_share_causal);
+        if share.is_some_and(|share| share > 1.0) {
+            warnings.push(
+                "speed: more than the measured GEMM peak; its measurement was disturbed, or the steps' times are wrong".into(),
+            );
+        }
         let differ = setup.ranks.iter().filter(|r| r.agrees() == Some(false));
         let differ: Vec<String> = differ.map(|r| r.rank.to_string()).collect();
         if !differ.is_empty() {
