@@ -91,11 +91,11 @@ mod tests {
             };
             for axis in [Axis::Tensor, Axis::Data, Axis::Pipeline, Axis::World] {
                 let mut seen = vec![0usize; mesh.world()];
-                for rank in 0..mesh.world() {
+                for (rank, count) in seen.iter_mut().enumerate() {
                     assert_eq!(mesh.rank(mesh.coord(rank)), rank);
                     let group = mesh.group(axis, rank);
                     assert!(group.contains(&rank));
-                    seen[rank] += usize::from(group[0] == rank) * group.len();
+                    *count += usize::from(group[0] == rank) * group.len();
                 }
                 assert_eq!(
                     seen.iter().sum::<usize>(),
