@@ -1,12 +1,11 @@
 //! What sampling does: one position a time, with cached keys and values.
 
 use super::builder::{Builder, Filled};
-use super::memory::validate;
+use super::memory::{Sizes, validate};
 use super::params::{Params, align};
 use super::program::{Program, ValInfo};
 use super::{Problem, check, internal};
 use crate::contract::TrainConfig;
-use crate::device::Sizes;
 use crate::model::Emit;
 use crate::model::embed::Inputs;
 use crate::model::gpt::Gpt;

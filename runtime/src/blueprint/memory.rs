@@ -2,7 +2,39 @@
 
 use super::operands::{Access, Kind, Operand};
 use super::program::{Program, Region, Step, Val};
-use crate::device::{Real, Sizes};
+
+/// Elements to reserve by region, computed by the blueprint and by nobody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct Sizes {
+    pub weights: usize,
+    pub grads: usize,
+    pub moments: usize,
+    /// Of one slot.
+    pub kept: usize,
+    pub work: usize,
+    /// Of one slot.
+    pub tokens: usize,
+    pub scalars: usize,
+    /// Copies of `kept` and `tokens`.
+    pub slots: usize,
+}
+
+/// Type of a real element on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Real {
+    F32,
+    F64,
+}
+
+impl Real {
+    /// Bytes of one element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Real::F32 => 4,
+            Real::F64 => 8,
+        }
+    }
+}
 
 /// Bytes of one rank by class; their sum is the arena, exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]

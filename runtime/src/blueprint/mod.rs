@@ -18,13 +18,12 @@ pub use decoder::Decoder;
 pub use sabotage::Sabotage;
 
 use crate::contract::{Coord, Mesh, Precision, TrainConfig};
-use crate::device::{Real, Sizes};
 use crate::model::Emit;
 use crate::model::embed::Inputs;
 use crate::model::gpt::Gpt;
 use builder::{Builder, Filled};
 use flops::Flops;
-use memory::{Bytes, validate};
+use memory::{Bytes, Real, Sizes, validate};
 use params::{ParamId, Params, align};
 use program::{AdamScalars, Op, Program, SQUARES_BLOCK, Val, ValInfo};
 use schedule::{Do, Shape};
@@ -188,7 +187,7 @@ impl Blueprint {
     }
 }
 
-fn sabotage_steps(steps: &mut Vec<Do>, shape: Shape, sabotage: Sabotage) {
+fn sabotage_steps(steps: &mut [Do], shape: Shape, sabotage: Sabotage) {
     for at in 0..steps.len() {
         match (sabotage, &mut steps[at]) {
             (Sabotage::MissingReduce, Do::Reduce { units }) => *units = 0..shape.units - 1,

@@ -3,46 +3,15 @@
 pub mod cpu;
 pub mod reference;
 
+pub use crate::blueprint::memory::{Real, Sizes};
+
 use crate::blueprint::program::{Op, Program, Region};
 use crate::sys::region::Memory;
-
-/// Elements to reserve by region, computed by the blueprint and by nobody else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Sizes {
-    pub weights: usize,
-    pub grads: usize,
-    pub moments: usize,
-    /// Of one slot.
-    pub kept: usize,
-    pub work: usize,
-    /// Of one slot.
-    pub tokens: usize,
-    pub scalars: usize,
-    /// Copies of `kept` and `tokens`.
-    pub slots: usize,
-}
 
 /// Which copy of the slotted regions an operation works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Frame {
     pub slot: usize,
-}
-
-/// Type of a real element on a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Real {
-    F32,
-    F64,
-}
-
-impl Real {
-    /// Bytes of one element.
-    pub fn bytes(self) -> usize {
-        match self {
-            Real::F32 => 4,
-            Real::F64 => 8,
-        }
-    }
 }
 
 #[derive(Debug, thiserror::Error)]
