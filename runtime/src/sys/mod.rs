@@ -3,5 +3,6 @@
 pub mod available;
 pub mod fd;
 pub mod futex;
+pub mod heap;
 pub mod memfd;
 pub mod region;

@@ -2,6 +2,7 @@
 
 mod batch;
 pub mod evaluate;
+pub mod generate;
 pub mod phases;
 pub mod report;
 pub mod run;
