@@ -23,6 +23,32 @@ pub enum DeviceError {
         #[source]
         source: std::io::Error,
     },
+    #[error(
+        "value {index} is not in the program: its operations and values do not belong together"
+    )]
+    NoValue { index: u32 },
+    #[error(
+        "value `{name}` ({len} elements at {offset} of {region:?}) is used with {need} elements, and the region holds {holds}: the program does not fit the reserved memory"
+    )]
+    Misplaced {
+        name: String,
+        region: Region,
+        offset: usize,
+        len: usize,
+        need: usize,
+        holds: usize,
+    },
+    #[error("`{name}` holds {value} in row {row}, beyond the last index {last}", last = .limit.wrapping_sub(1))]
+    Index {
+        name: String,
+        value: u32,
+        row: usize,
+        limit: usize,
+    },
+    #[error("the device cannot carry out {what}")]
+    Unsupported { what: String },
+    #[error("an operation was launched before memory was reserved")]
+    NotReserved,
 }
 
 /// A device carries out [`Op`]s on its regions. Nothing is allocated after [`Device::reserve`].
