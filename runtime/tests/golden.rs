@@ -11,6 +11,7 @@ use haul_runtime::contract::{
 };
 use haul_runtime::data::DataError;
 use haul_runtime::device::Device;
+use haul_runtime::device::cpu::CpuDevice;
 use haul_runtime::device::reference::Reference;
 use haul_runtime::train::samples::Samples;
 use haul_runtime::train::step::Observer;
@@ -267,4 +268,9 @@ fn compare(device: &mut dyn Device, precision: Precision, tolerance: f64) {
 #[test]
 fn the_reference_device_trains_as_pytorch_does() {
     compare(&mut Reference::new(), Precision::F64, 1e-10);
+}
+
+#[test]
+fn the_cpu_device_trains_as_pytorch_does() {
+    compare(&mut CpuDevice::new(2).unwrap(), Precision::F32, 1e-5);
 }
