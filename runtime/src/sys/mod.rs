@@ -5,4 +5,5 @@ pub mod fd;
 pub mod futex;
 pub mod heap;
 pub mod memfd;
+pub mod publish;
 pub mod region;
