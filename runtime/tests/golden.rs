@@ -1,5 +1,6 @@
 //! A tiny GPT-2 against values that PyTorch computed in f64 (tests/golden/make_gpt2.py): gradients of step 1 by tensor,
 //! losses, gradient norms and evaluation losses of 20 steps.
+#![allow(clippy::unwrap_used)]
 
 use haul_runtime::blueprint::Blueprint;
 use haul_runtime::blueprint::params::ParamSpec;

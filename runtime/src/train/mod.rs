@@ -3,6 +3,7 @@
 mod batch;
 pub mod evaluate;
 pub mod generate;
+pub mod keep;
 pub mod phases;
 pub mod report;
 pub mod run;

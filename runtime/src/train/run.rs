@@ -1,10 +1,11 @@
 //! A run: steps until the end, with evaluation, saving and stopping in between.
 
 use super::report::Report;
-use super::step::{Observer, Outcome};
+use super::step::Observer;
 use super::{TrainError, Trainer};
 use crate::contract::Until;
 use crate::contract::metrics::{Kind, Line};
+use crate::sys::heap;
 use std::time::Instant;
 
 /// Steps in a row that may be skipped.
@@ -26,11 +27,14 @@ pub struct Saved {
     /// Directory, relative to the attempt's.
     pub path: String,
     pub bytes: u64,
+    /// What could not be tidied up afterwards.
+    pub warning: Option<String>,
 }
 
 /// Keeps checkpoints. Called by all ranks at the same step.
 pub trait Keeper {
-    /// Writes a checkpoint of the trainer's state; returns when it is committed, on all ranks.
+    /// Writes a checkpoint of the trainer's state; returns when it is committed, on all ranks. After [`TrainError::Save`],
+    /// which all ranks get alike, training may go on.
     fn save(&mut self, trainer: &mut Trainer<'_>) -> Result<Saved, TrainError>;
 
     /// Called when a save that was asked for is complete.
@@ -73,11 +77,15 @@ pub fn run(trainer: &mut Trainer<'_>, plan: &mut Plan<'_>) -> Result<End, TrainE
     let mut saved_seconds = trainer.state.trained_seconds;
     trainer.comm.barrier()?;
     trainer.restart_clock();
+    let mut first = true;
     while !finished(trainer) {
         let outcome = trainer.step(plan.observer)?;
         let config = &trainer.blueprint.config;
         let tokens = trainer.state.consumed * config.model.seq_len as u64;
         plan.report.step(&outcome, tokens)?;
+        if std::mem::take(&mut first) {
+            heap::mark();
+        }
         skipped = match &outcome.bad {
             None => 0,
             Some(_) => skipped + 1,
@@ -102,7 +110,8 @@ pub fn run(trainer: &mut Trainer<'_>, plan: &mut Plan<'_>) -> Result<End, TrainE
         let asked = outcome.requests.save || outcome.requests.stop;
         if due || asked {
             if saved_at != outcome.step {
-                save(trainer, plan, &outcome)?;
+                let needed = last || outcome.requests.stop;
+                save(trainer, plan, needed)?;
             }
             (saved_at, saved_seconds) = (outcome.step, outcome.trained_seconds);
             if outcome.requests.save {
@@ -139,20 +148,28 @@ fn evaluate(trainer: &mut Trainer<'_>, report: &mut Report) -> Result<(), TrainE
     Ok(())
 }
 
-fn save(
-    trainer: &mut Trainer<'_>,
-    plan: &mut Plan<'_>,
-    outcome: &Outcome,
-) -> Result<(), TrainError> {
+/// Saves; a failure is told and ends the run only where the checkpoint is `needed`, before leaving.
+fn save(trainer: &mut Trainer<'_>, plan: &mut Plan<'_>, needed: bool) -> Result<(), TrainError> {
     let start = Instant::now();
-    let saved = plan.keeper.save(trainer)?;
+    let mut line = match plan.keeper.save(trainer) {
+        Ok(saved) => {
+            let mut line = Line::new(Kind::Save);
+            line.bytes = Some(saved.bytes);
+            line.path = Some(saved.path);
+            line.text = saved.warning;
+            line
+        }
+        Err(error @ TrainError::Save { .. }) if !needed => {
+            let mut line = Line::new(Kind::Note);
+            line.text = Some(error.to_string());
+            line
+        }
+        Err(error) => return Err(error),
+    };
     // Nobody leaves before the checkpoint is committed.
     trainer.comm.barrier()?;
-    let mut line = Line::new(Kind::Save);
-    line.step = Some(outcome.step);
+    line.step = Some(trainer.state.step);
     line.seconds = Some(start.elapsed().as_secs_f64());
-    line.bytes = Some(saved.bytes);
-    line.path = Some(saved.path);
     plan.report.lead(line)?;
     trainer.restart_clock();
     Ok(())
