@@ -226,7 +226,7 @@ fn ranks_train_to_the_end_and_their_lines_add_up() {
     let growth = lines
         .iter()
         .filter_map(|line| line.values.as_ref()?.get("heap_growth_bytes")?.as_u64());
-    let growth = growth.last().unwrap();
+    let growth = growth.max().unwrap();
     assert!(
         growth < 1 << 20,
         "the heap grew by {growth} bytes after step 1"
@@ -270,6 +270,42 @@ fn stopped_and_resumed_equals_unbroken_to_the_bit() {
 }
 
 #[test]
+fn a_killed_rank_ends_the_others_with_its_name() {
+    let run = Run::new(2, "f32", |plan| {
+        plan["train_config"]["train"]["until"] = json!({"steps": 1_000_000});
+    });
+    let mut children = run.spawn("train", 1, None);
+    let start = Instant::now();
+    while run.losses(1, Kind::Step).len() < 3 && start.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    children[1].kill().unwrap();
+    let killed = Instant::now();
+    let survivor = children.remove(0).wait_with_output().unwrap();
+    println!("the survivor ended after {:?}", killed.elapsed());
+    assert!(killed.elapsed() < Duration::from_secs(20));
+    children[0].wait().unwrap();
+    let error = String::from_utf8_lossy(&survivor.stderr);
+    assert_eq!(survivor.status.code(), Some(1), "{error}");
+    assert!(error.contains("rank 0: rank 1 is gone"), "{error}");
+    // What the last committed manifest names is whole: the run goes on from it.
+    let saved = run
+        .lines(1, 0)
+        .into_iter()
+        .rfind(|line| line.kind == Kind::Save);
+    if let Some(path) = saved.and_then(|line| line.path) {
+        let text = std::fs::read_to_string(run.path("plan.json")).unwrap();
+        let mut plan: Value = serde_json::from_str(&text).unwrap();
+        let step: u64 = path.trim_start_matches("step-").parse().unwrap();
+        plan["train_config"]["train"]["until"] = json!({"steps": step + 2});
+        std::fs::write(run.path("plan.json"), plan.to_string()).unwrap();
+        succeed(&run.train(2, Some(&run.path("run/checkpoints/1").join(path))));
+        let steps: Vec<u64> = run.losses(2, Kind::Step).iter().map(|l| l.0).collect();
+        assert_eq!(steps, [step + 1, step + 2]);
+    }
+}
+
+#[test]
 fn a_save_is_made_when_asked_and_the_request_is_removed() {
     let run = Run::new(1, "f64", |plan| {
         plan["train_config"]["train"]["until"] = json!({"steps": 6});
@@ -286,7 +322,7 @@ fn a_save_is_made_when_asked_and_the_request_is_removed() {
 #[test]
 fn a_damaged_checkpoint_is_said_by_every_rank_with_76() {
     let run = Run::new(2, "f32", |plan| {
-        plan["train_config"]["train"]["until"] = json!({"steps": 5})
+        plan["train_config"]["train"]["until"] = json!({"steps": 5});
     });
     succeed(&run.train(1, None));
     let checkpoint = run.path("run/checkpoints/1/step-5");
@@ -345,7 +381,7 @@ fn what_can_never_work_exits_93_with_one_line() {
 #[test]
 fn another_data_order_is_refused_on_resume() {
     let run = Run::new(1, "f64", |plan| {
-        plan["train_config"]["train"]["until"] = json!({"steps": 5})
+        plan["train_config"]["train"]["until"] = json!({"steps": 5});
     });
     succeed(&run.train(1, None));
     let checkpoint = run.path("run/checkpoints/1/step-5");
