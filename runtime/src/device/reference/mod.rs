@@ -60,33 +60,46 @@ struct Access<'a> {
 }
 
 impl Access<'_> {
-    fn bytes(&self, val: Val) -> Vec<u8> {
+    fn copy<T: Copy + Default>(&self, val: Val) -> Vec<T> {
         let (region, offset, len) = self.device.place(self.program, val, self.frame);
-        let mut bytes = vec![0; len * element(region)];
-        self.device.read(region, offset, &mut bytes);
-        bytes
+        assert_eq!(
+            size_of::<T>(),
+            element(region),
+            "element type of {region:?}"
+        );
+        let memory = self.device.regions[region as usize].part(offset, len * size_of::<T>());
+        let mut data = vec![T::default(); len];
+        // SAFETY: `part` checked the bounds, the element type has the size asserted, and this thread alone uses the region
+        // outside of collectives.
+        unsafe {
+            let from = memory.as_ptr().cast::<T>();
+            std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), len);
+        }
+        data
     }
 
     fn get(&self, val: Val) -> Vec<f64> {
-        let bytes = self.bytes(val);
-        let (words, _) = bytes.as_chunks();
-        words.iter().map(|w| f64::from_ne_bytes(*w)).collect()
+        self.copy(val)
     }
 
     fn ids(&self, val: Val) -> Vec<u32> {
-        let bytes = self.bytes(val);
-        let (words, _) = bytes.as_chunks();
-        words.iter().map(|w| u32::from_ne_bytes(*w)).collect()
+        self.copy(val)
     }
 
     fn put(&mut self, val: Val, data: &[f64]) {
         let (region, offset, len) = self.device.place(self.program, val, self.frame);
-        let bytes: Vec<u8> = data
-            .iter()
-            .take(len)
-            .flat_map(|x| x.to_ne_bytes())
-            .collect();
-        self.device.write(region, offset, &bytes);
+        let len = len.min(data.len());
+        assert_eq!(
+            element(region),
+            size_of::<f64>(),
+            "element type of {region:?}"
+        );
+        let memory = self.device.regions[region as usize].part(offset, len * size_of::<f64>());
+        // SAFETY: as in `copy`.
+        unsafe {
+            let into = memory.as_ptr().cast::<f64>();
+            std::ptr::copy_nonoverlapping(data.as_ptr(), into, len);
+        }
     }
 
     /// Gets, changes and puts back.

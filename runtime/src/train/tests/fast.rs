@@ -59,3 +59,25 @@ fn threads_change_no_bit() {
         }
     }
 }
+
+#[test]
+fn a_head_of_several_chunks_gives_the_gradients_of_one() {
+    // 512 rows a chunk at this vocabulary: 2 chunks against 3 micro-batches of one.
+    let run = |micro, accumulation| {
+        let mut cfg = fast(micro, accumulation, 1);
+        cfg.model = Model {
+            layers: 1,
+            hidden: 4,
+            heads: 1,
+            ffn: 4,
+            seq_len: 256,
+            vocab: 32768,
+            ..cfg.model
+        };
+        (cfg.train.eval_every, cfg.train.eval_sequences) = (1, 3);
+        train_on(&cfg, 1, Sabotage::None, 1, || cpu(2, Isa::detect()))
+    };
+    let (chunks, single) = (run(3, 1), run(1, 3));
+    compare_within(F32, &single, &chunks).unwrap();
+    assert!((chunks.evals[0] - single.evals[0]).abs() < 1e-6 * single.evals[0]);
+}

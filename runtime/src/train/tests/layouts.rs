@@ -70,25 +70,3 @@ fn evaluation_changes_no_bit_and_is_equal_on_any_number_of_ranks() {
     // Near ln 67 before anything is learnt.
     assert!((serial.evals[0] - 67f64.ln()).abs() < 0.5);
 }
-
-#[test]
-fn a_head_of_several_chunks_gives_the_gradients_of_one() {
-    // 512 rows a chunk at this vocabulary: 2 chunks against 3 micro-batches of one.
-    let run = |micro, accumulation| {
-        let mut cfg = config(micro, accumulation, 1);
-        cfg.model = Model {
-            layers: 1,
-            hidden: 4,
-            heads: 1,
-            ffn: 4,
-            seq_len: 256,
-            vocab: 32768,
-            ..cfg.model
-        };
-        (cfg.train.eval_every, cfg.train.eval_sequences) = (1, 3);
-        train(&cfg, 1, Sabotage::None, 1)
-    };
-    let (chunks, single) = (run(3, 1), run(1, 3));
-    compare(&single, &chunks).unwrap();
-    assert!((chunks.evals[0] - single.evals[0]).abs() < 1e-11 * single.evals[0]);
-}
