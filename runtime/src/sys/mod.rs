@@ -3,6 +3,7 @@
 pub mod available;
 pub mod fd;
 pub mod futex;
+pub mod heap;
 pub mod memfd;
 pub mod publish;
 pub mod region;
