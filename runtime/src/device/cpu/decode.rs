@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::engine::{Scratch, Tiles};
-use super::math::exp;
+use super::math::exp_below;
 use super::ptr::Ptr;
 use super::simd::{Simd, load_up_to, store_up_to};
 
@@ -60,13 +60,13 @@ impl Tiles for Decode {
                     top = if x > top { x } else { top };
                 }
                 let mut ends = [0.0f32; 1];
-                s.store_part(ends.as_mut_ptr(), 1, exp(s, s.splat(max - top)));
+                s.store_part(ends.as_mut_ptr(), 1, exp_below(s, s.splat(max - top)));
                 let fade = ends[0];
                 let mut j = 0;
                 let minus = s.splat(top);
                 while j < count {
                     let n = count - j;
-                    let p = exp(s, s.sub(load_up_to(s, scores.as_ptr().add(j), n), minus));
+                    let p = exp_below(s, s.sub(load_up_to(s, scores.as_ptr().add(j), n), minus));
                     store_up_to(s, scores.as_mut_ptr().add(j), n, p);
                     j += S::LANES;
                 }

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::engine::{Scratch, Tiles};
-use super::math::{exp, ln};
+use super::math::{exp_below, ln};
 use super::ptr::Ptr;
-use super::simd::{Simd, load_up_to, store_up_to};
+use super::simd::{Simd, load_up_to, prefetch, store_up_to};
 
 /// stats \[rows, 3\] = (maximum, sum of exp(logit - maximum), logit of the target). A tile is a row.
 pub(super) struct RowStats {
@@ -25,8 +25,19 @@ impl Tiles for RowStats {
         // SAFETY: `row` is below `rows`; the target was checked against `vocab`.
         unsafe {
             let x = self.logits.get().add(row * self.vocab);
-            let max = maximum(s, x, self.vocab);
-            let sum = exp_sum(s, x, self.vocab, max);
+            let (mut max, mut sum) = (LOWEST, 0.0);
+            let mut j = 0;
+            while j < self.vocab {
+                let n = (self.vocab - j).min(BLOCK);
+                let top = maximum(s, x.add(j), n);
+                let top = if top > max { top } else { max };
+                let new = exp_sum(s, x.add(j), n, top);
+                let mut fade = [0.0];
+                s.store_part(fade.as_mut_ptr(), 1, exp_below(s, s.splat(max - top)));
+                sum = sum * fade[0] + new;
+                max = top;
+                j += BLOCK;
+            }
             let out = self.stats.get().add(3 * row);
             // Comparisons pass over NaN; sums do not.
             out.write(if sum.is_nan() { f32::NAN } else { max });
@@ -36,6 +47,12 @@ impl Tiles for RowStats {
         }
     }
 }
+
+/// Under every logit, and finite: a block of -infinity alone leaves no NaN.
+const LOWEST: f32 = -1e30;
+
+/// Elements of a row whose maximum and sum are taken at a time, while they are in the first cache.
+const BLOCK: usize = 2048;
 
 /// Largest of `n` > 0 elements.
 #[inline(always)]
@@ -60,7 +77,7 @@ unsafe fn maximum<S: Simd>(s: S, x: *const f32, n: usize) -> f32 {
     }
 }
 
-/// Sum of exp(x - max) over `n` elements.
+/// Sum of exp(x - max) over `n` elements; asks for the block after these.
 #[inline(always)]
 unsafe fn exp_sum<S: Simd>(s: S, x: *const f32, n: usize, max: f32) -> f32 {
     // SAFETY: all loads are cut to `n`.
@@ -69,8 +86,14 @@ unsafe fn exp_sum<S: Simd>(s: S, x: *const f32, n: usize, max: f32) -> f32 {
         let mut acc = [s.splat(0.0); 4];
         let mut j = 0;
         while j + 4 * S::LANES <= n {
+            for v in 0..4 * S::LANES / 16 {
+                prefetch(x.wrapping_add(j + BLOCK + 16 * v));
+            }
             for (v, sum) in acc.iter_mut().enumerate() {
-                *sum = s.add(*sum, exp(s, s.sub(s.load(x.add(j + v * S::LANES)), m)));
+                *sum = s.add(
+                    *sum,
+                    exp_below(s, s.sub(s.load(x.add(j + v * S::LANES)), m)),
+                );
             }
             j += 4 * S::LANES;
         }
@@ -80,7 +103,7 @@ unsafe fn exp_sum<S: Simd>(s: S, x: *const f32, n: usize, max: f32) -> f32 {
             s.store_part(
                 ends.as_mut_ptr(),
                 have,
-                exp(s, s.sub(s.load_part(x.add(j), have), m)),
+                exp_below(s, s.sub(s.load_part(x.add(j), have), m)),
             );
             acc[0] = s.add(acc[0], s.load(ends.as_ptr()));
             j += S::LANES;
@@ -120,7 +143,7 @@ impl Tiles for LossGrad {
             let mut j = 0;
             while j < self.vocab {
                 let n = self.vocab - j;
-                let e = exp(s, s.sub(load_up_to(s, x.add(j), n), m));
+                let e = exp_below(s, s.sub(load_up_to(s, x.add(j), n), m));
                 store_up_to(s, x.add(j), n, s.mul(e, factor));
                 j += S::LANES;
             }

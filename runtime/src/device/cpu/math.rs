@@ -6,9 +6,18 @@ use super::simd::Simd;
 /// e^x to 2 units in the last place. Results under 2^-126.5 are 0, above 2^127.5 infinity; NaN stays NaN.
 #[inline(always)]
 pub(super) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
-    // Cephes expf: x = n ln 2 + r, |r| <= ln 2 / 2; the bounds make n end at -127 and 128, which `pow2` takes as 0 and infinity.
-    let x = s.min(s.splat(89.0), s.max(s.splat(-88.0), x));
-    let n = s.round(s.mul(x, s.splat(std::f32::consts::LOG2_E)));
+    exp_below(s, s.min(s.splat(89.0), x))
+}
+
+/// [`exp`] for x <= 89 or NaN, such as differences to a maximum.
+#[inline(always)]
+pub(super) fn exp_below<S: Simd>(s: S, x: S::V) -> S::V {
+    // x = n ln 2 + r with |r| <= ln 2 / 2 and the polynomial of Cephes expf. Adding 1.5 x 2^23 + 127 rounds to the nearest n and
+    // leaves n + 127, the exponent of 2^n, in the lowest bits; the bounds make it end at 0 and 255, which are 0 and infinity.
+    const MAGIC: f32 = 12_583_039.0;
+    let x = s.max(s.splat(-88.0), x);
+    let t = s.fma(x, s.splat(std::f32::consts::LOG2_E), s.splat(MAGIC));
+    let n = s.sub(t, s.splat(MAGIC));
     let r = s.fma(n, s.splat(-0.693_359_4), x);
     let r = s.fma(n, s.splat(2.121_944_4e-4), r);
     let mut p = s.splat(1.987_569_1e-4);
@@ -18,11 +27,12 @@ pub(super) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
         4.166_579_6e-2,
         1.666_666_5e-1,
         0.5,
+        1.0,
+        1.0,
     ] {
         p = s.fma(p, r, s.splat(c));
     }
-    let p = s.fma(s.mul(p, r), r, s.add(r, s.splat(1.0)));
-    s.mul(p, s.pow2(n))
+    s.mul(p, s.shift_to_exponent(t))
 }
 
 /// ln(x) for one number, to 2 units in the last place; -infinity at 0, NaN below.

@@ -3,7 +3,7 @@
 
 use super::super::engine::{Scratch, Tiles};
 use super::super::gemm::pack::{Source, pack};
-use super::super::math::exp;
+use super::super::math::exp_below;
 use super::super::ptr::Ptr;
 use super::super::simd::{Simd, Tile, load_up_to, store_up_to};
 use super::{KEYS, Parts, SLACK, Shape, copy_rows, mask_segments, rows_of};
@@ -225,7 +225,7 @@ impl AttentionGrad {
             let delta = s.splat(self.delta.get().add(sums).read());
             let mut j = 0;
             while j < seen {
-                let e = exp(s, s.fma(s.load(p.add(j)), scale, minus));
+                let e = exp_below(s, s.fma(s.load(p.add(j)), scale, minus));
                 s.store(p.add(j), e);
                 let slope = s.sub(s.load(g.add(j)), delta);
                 s.store(g.add(j), s.mul(s.mul(e, slope), scale));

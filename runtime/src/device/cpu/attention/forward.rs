@@ -3,7 +3,7 @@
 
 use super::super::engine::{Scratch, Tiles};
 use super::super::gemm::pack::{Source, pack};
-use super::super::math::{exp, ln};
+use super::super::math::{exp_below, ln};
 use super::super::ptr::Ptr;
 use super::super::simd::{Simd, Tile, store_up_to};
 use super::{KEYS, Parts, SLACK, Shape, copy_rows, mask_segments, rows_of};
@@ -217,13 +217,13 @@ impl Attention {
             let mut sum = s.splat(0.0);
             let mut j = 0;
             while j < end {
-                let p = exp(s, s.fma(s.load(row.add(j)), scale, minus));
+                let p = exp_below(s, s.fma(s.load(row.add(j)), scale, minus));
                 s.store(row.add(j), p);
                 sum = s.add(sum, p);
                 j += S::LANES;
             }
             let mut first = [0.0];
-            s.store_part(first.as_mut_ptr(), 1, exp(s, s.splat(before - now)));
+            s.store_part(first.as_mut_ptr(), 1, exp_below(s, s.splat(before - now)));
             let [fade] = first;
             at.max.add(r).write(now);
             at.sum

@@ -12,7 +12,7 @@ pub(super) const SHARED: usize = 1 << 20;
 const NARROW: usize = 384;
 /// Columns a task works through with one packed block of A.
 const WIDE: usize = 1024;
-/// Tasks wanted for each panel of B, where the shape allows.
+/// Tasks wanted along rows and columns, where the shape allows.
 const TASKS: usize = 16;
 /// Panels of B that one packing task writes.
 const PACK_PANELS: usize = 8;
@@ -63,11 +63,9 @@ impl Blocking {
         if row_blocks > 1 {
             row_blocks = row_blocks.next_multiple_of(2).min(tile_rows);
         }
-        let wide = if row_blocks >= TASKS {
-            WIDE
-        } else {
-            (columns * row_blocks / TASKS).clamp(2 * nr, WIDE) / nr * nr
-        };
+        let column_panels = n.div_ceil(columns);
+        let wide = columns * row_blocks * column_panels / TASKS;
+        let wide = wide.clamp(2 * nr, WIDE) / nr * nr;
         let task_columns = even(columns, wide, nr);
         Blocking {
             depth,
@@ -75,7 +73,7 @@ impl Blocking {
             panel_depths,
             depth_panels: depths.div_ceil(panel_depths),
             columns,
-            column_panels: n.div_ceil(columns),
+            column_panels,
             row_blocks,
             task_columns,
             column_tasks: columns.div_ceil(task_columns),

@@ -50,6 +50,11 @@ pub(in super::super) unsafe fn pack<S: Simd>(
                         stride: src.major,
                         count: (count - i).saturating_sub(group).min(S::LANES),
                         depth,
+                        ahead: if i + width < count {
+                            width * src.major
+                        } else {
+                            0
+                        },
                     };
                     s.transpose(rows, panel.add(group), width, width - group);
                     group += S::LANES;

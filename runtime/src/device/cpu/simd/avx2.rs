@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::super::gemm::kernel::accumulate;
-use super::{Rows, Simd, Tile};
+use super::{Rows, Simd, Tile, prefetch};
 
 #[derive(Clone, Copy)]
 pub(in super::super) struct Avx2(());
@@ -51,11 +51,7 @@ impl Simd for Avx2 {
         max(a, b) => _mm256_max_ps(a, b);
         min(a, b) => _mm256_min_ps(a, b);
         sqrt(a) => _mm256_sqrt_ps(a);
-        round(a) => _mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
-        pow2(n) => {
-            let biased = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
-        };
+        shift_to_exponent(a) => _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_castps_si256(a)));
     }
 
     #[inline(always)]
@@ -115,6 +111,7 @@ impl Simd for Avx2 {
             stride,
             count,
             depth,
+            ahead,
         } = rows;
         // SAFETY: as required of the caller; rows and columns outside of the source are not read.
         unsafe {
@@ -125,6 +122,9 @@ impl Simd for Avx2 {
                 for (i, row) in r.iter_mut().enumerate() {
                     if i < count {
                         let p = src.add(i * stride + at);
+                        if ahead > 0 && at % 16 == 0 {
+                            prefetch(p.wrapping_add(ahead));
+                        }
                         *row = if cols == 8 {
                             _mm256_loadu_ps(p)
                         } else {

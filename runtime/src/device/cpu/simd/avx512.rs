@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::super::gemm::kernel::accumulate;
-use super::{Rows, Simd, Tile};
+use super::{Rows, Simd, Tile, prefetch};
 
 #[derive(Clone, Copy)]
 pub(in super::super) struct Avx512(());
@@ -47,11 +47,7 @@ impl Simd for Avx512 {
         max(a, b) => _mm512_max_ps(a, b);
         min(a, b) => _mm512_min_ps(a, b);
         sqrt(a) => _mm512_sqrt_ps(a);
-        round(a) => _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
-        pow2(n) => {
-            let biased = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
-            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
-        };
+        shift_to_exponent(a) => _mm512_castsi512_ps(_mm512_slli_epi32::<23>(_mm512_castps_si512(a)));
     }
 
     #[inline(always)]
@@ -103,6 +99,7 @@ impl Simd for Avx512 {
             stride,
             count,
             depth,
+            ahead,
         } = rows;
         // SAFETY: as required of the caller; rows and columns outside of the source are not read.
         unsafe {
@@ -112,7 +109,11 @@ impl Simd for Avx512 {
                 let mut r = [_mm512_setzero_ps(); 16];
                 for (i, row) in r.iter_mut().enumerate() {
                     if i < count {
-                        *row = self.load_part(src.add(i * stride + at), cols);
+                        let p = src.add(i * stride + at);
+                        if ahead > 0 {
+                            prefetch(p.wrapping_add(ahead));
+                        }
+                        *row = self.load_part(p, cols);
                     }
                 }
                 let r = transposed(r);

@@ -32,10 +32,8 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     /// The smaller; `b` where either is NaN.
     fn min(self, a: Self::V, b: Self::V) -> Self::V;
     fn sqrt(self, a: Self::V) -> Self::V;
-    /// To the nearest integer, ties to even, for |a| < 2^22.
-    fn round(self, a: Self::V) -> Self::V;
-    /// 2^n for integral n in -127..=128, where -127 gives 0 and 128 infinity.
-    fn pow2(self, n: Self::V) -> Self::V;
+    /// The bits of each lane moved up by 23 places: a small number in the lowest bits becomes an exponent.
+    fn shift_to_exponent(self, a: Self::V) -> Self::V;
     /// Sum of the lanes, by halves.
     fn sum(self, a: Self::V) -> f32;
     /// Largest lane.
@@ -81,6 +79,8 @@ pub(super) struct Rows {
     pub count: usize,
     /// Elements of a row.
     pub depth: usize,
+    /// Distance of the rows that will be wanted next, whose cache lines are asked for; 0 asks for none.
+    pub ahead: usize,
 }
 
 /// Operands of one tile. Strides in elements.
@@ -137,6 +137,18 @@ pub(super) fn prefetch(p: *const f32) {
     // SAFETY: a hint that never faults; SSE is part of x86_64.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
+/// As [`prefetch`], into the second cache.
+#[inline(always)]
+pub(super) fn prefetch_second(p: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint that never faults; SSE is part of x86_64.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = p;

@@ -65,15 +65,8 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
-    fn round(self, a: V) -> V {
-        // Adding 1.5 x 2^23 leaves no fraction bits.
-        const MAGIC: f32 = 12_582_912.0;
-        a.map(|x| (x + MAGIC) - MAGIC)
-    }
-
-    #[inline(always)]
-    fn pow2(self, n: V) -> V {
-        n.map(|x| f32::from_bits(((x as i32 + 127) as u32) << 23))
+    fn shift_to_exponent(self, a: V) -> V {
+        a.map(|x| f32::from_bits(x.to_bits() << 23))
     }
 
     #[inline(always)]
@@ -124,6 +117,7 @@ impl Simd for Portable {
             stride,
             count,
             depth,
+            ahead: _,
         } = rows;
         for j in 0..depth {
             for i in 0..width.min(4) {
