@@ -242,7 +242,7 @@ fn data(outcome: &Outcome) -> Option<Diagnostic> {
         Ok(size) => size,
         Err(reason) => {
             return fault(
-                format!("the data {shown} {reason}"),
+                format!("the file of tokens {shown} {reason}"),
                 "a relative path is relative to the file it stands in",
             );
         }
