@@ -1,3 +1,4 @@
 //! Raw system calls and raw memory: the lowest floor, one door to the kernel. Unsafe code lives here, in `comm` and in `device`.
 
 pub mod region;
+pub mod spawn;
