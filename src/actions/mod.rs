@@ -1,1 +1,3 @@
 //! Use cases: what a command does, without flags and exit codes.
+
+pub mod supervise;

@@ -61,7 +61,7 @@ impl Decoder {
     }
 
     /// The next whole message; absent when more bytes are needed. After an error the stream is lost.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
+    pub fn message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let Some(prefix) = self.buffer.first_chunk::<4>() else {
             return Ok(None);
         };
@@ -103,7 +103,7 @@ mod tests {
                 let (now, later) = rest.split_at((*cut).min(rest.len()));
                 decoder.push(now);
                 rest = later;
-                while let Some(message) = decoder.next().unwrap() { seen.push(message); }
+                while let Some(message) = decoder.message().unwrap() { seen.push(message); }
             }
             prop_assert_eq!(seen, messages);
             prop_assert!(!decoder.is_torn());
@@ -115,7 +115,7 @@ mod tests {
             let keep = keep.min(frame.len() - 1);
             let mut decoder = Decoder::new(LIMIT);
             decoder.push(&frame[..keep]);
-            prop_assert_eq!(decoder.next::<String>(), Ok(None));
+            prop_assert_eq!(decoder.message::<String>(), Ok(None));
             prop_assert_eq!(decoder.is_torn(), keep > 0);
         }
 
@@ -128,7 +128,7 @@ mod tests {
                 decoder.push(chunk);
                 prop_assert!(decoder.buffer.len() <= 4 + GREETING_LIMIT + 300);
                 loop {
-                    match decoder.next::<super::super::Hello>() {
+                    match decoder.message::<super::super::Hello>() {
                         Ok(Some(_)) => {}
                         Ok(None) => break,
                         Err(_) => return Ok(()),
@@ -147,7 +147,7 @@ mod tests {
         let mut decoder = Decoder::new(GREETING_LIMIT);
         decoder.push(&(GREETING_LIMIT as u32 + 1).to_be_bytes());
         assert_eq!(
-            decoder.next::<String>(),
+            decoder.message::<String>(),
             Err(FrameError::Oversize {
                 len: GREETING_LIMIT + 1,
                 limit: GREETING_LIMIT
@@ -155,6 +155,6 @@ mod tests {
         );
         let mut decoder = Decoder::new(LIMIT);
         decoder.push(b"GET / HTTP/1.1\r\n\r\n");
-        assert!(decoder.next::<String>().is_err());
+        assert!(decoder.message::<String>().is_err());
     }
 }

@@ -243,6 +243,10 @@ struct Rank {
     heard: Time,
     step: Option<u64>,
     end: Option<End>,
+    /// Its shim has ended; what it said last may still be on its way.
+    gone: Option<Status>,
+    /// The connection to its shim has closed.
+    lost: bool,
 }
 
 #[derive(Debug)]
@@ -445,16 +449,28 @@ impl Core {
                 ..
             } => self.exited(now, rank, status, asked, out),
             Event::NotStarted { rank, words, .. } => {
+                // As a shell says it; what the shim does now explains nothing more.
+                attempt.ranks[rank].end = Some(End {
+                    status: Status::Code(127),
+                    asked: false,
+                });
                 self.accuse(now, Some(rank), Sign::NotStarted(words));
                 self.end(now, abort, out);
             }
             Event::Lost { rank, .. } if attempt.ranks[rank].end.is_none() => {
-                self.accuse(now, Some(rank), Sign::Lost);
+                let sign = attempt.ranks[rank].gone.map_or(Sign::Lost, Sign::ShimGone);
+                attempt.ranks[rank].lost = true;
+                self.accuse(now, Some(rank), sign);
                 self.end(now, abort, out);
             }
             Event::ShimGone { rank, status, .. } if attempt.ranks[rank].end.is_none() => {
-                self.accuse(now, Some(rank), Sign::ShimGone(status));
-                self.end(now, abort, out);
+                let known = &mut attempt.ranks[rank];
+                known.gone = Some(status);
+                // The launcher's word may overtake the shim's own, which ends with the loss of its connection.
+                if known.lost || !known.hello {
+                    self.accuse(now, Some(rank), Sign::ShimGone(status));
+                    self.end(now, abort, out);
+                }
             }
             Event::LauncherGone {
                 launcher, status, ..

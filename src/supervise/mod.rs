@@ -2,6 +2,7 @@
 
 pub mod classify;
 pub mod core;
+pub mod lineage;
 pub mod merge;
 pub mod policy;
 pub mod verdict;
