@@ -1,3 +1,4 @@
 //! Use cases: what a command does, without flags and exit codes.
 
+pub mod check;
 pub mod supervise;

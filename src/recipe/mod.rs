@@ -1,1 +1,3 @@
-//! What the user wrote: every scalar carries its place in the file.
+//! What the user wrote, read and checked; every value keeps its place.
+
+pub mod diagnostic;
