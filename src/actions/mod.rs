@@ -1,4 +1,7 @@
 //! Use cases: what a command does, without flags and exit codes.
 
 pub mod check;
+pub mod init;
+pub mod plan;
+pub mod render;
 pub mod supervise;

@@ -2,6 +2,7 @@
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet, renderer::DecorStyle};
 use serde::Serialize;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A range of bytes in one of [`Sources`].
@@ -18,6 +19,8 @@ pub struct Source {
     /// The file as the user named it, or `--set #1`.
     pub name: String,
     pub text: String,
+    /// What relative paths in it are relative to.
+    pub directory: PathBuf,
 }
 
 /// All texts that values were read from; [`Span::source`] is an index into it.
@@ -25,10 +28,16 @@ pub struct Source {
 pub struct Sources(Vec<Arc<Source>>);
 
 impl Sources {
-    pub fn add(&mut self, name: impl Into<String>, text: impl Into<String>) -> usize {
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        text: impl Into<String>,
+        directory: impl Into<PathBuf>,
+    ) -> usize {
         self.0.push(Arc::new(Source {
             name: name.into(),
             text: text.into(),
+            directory: directory.into(),
         }));
         self.0.len() - 1
     }
@@ -220,11 +229,6 @@ impl Faults {
         text
     }
 
-    /// Objects with file, line, column, code, message, help.
-    pub fn to_json(&self) -> Vec<serde_json::Value> {
-        self.list.iter().map(|d| d.to_json(&self.sources)).collect()
-    }
-
     fn errors(&self) -> usize {
         self.list
             .iter()
@@ -240,3 +244,8 @@ impl std::fmt::Display for Faults {
 }
 
 impl std::error::Error for Faults {}
+
+/// Objects with file, line, column, code, message, help.
+pub fn faults_json(list: &[Diagnostic], sources: &Sources) -> Vec<serde_json::Value> {
+    list.iter().map(|d| d.to_json(sources)).collect()
+}
