@@ -2,13 +2,17 @@
 
 use crate::plan::{Plan, Program, SchedulerKind};
 use crate::recipe::scalar::show_duration;
-use crate::ui::format::{bytes, grouped, si};
+use crate::ui::style::Style;
+use crate::ui::units::{bytes, count, grouped, rate};
 use haul_runtime::contract::config::ScheduleKind;
 use haul_runtime::contract::{Precision, Until};
 
 /// The page.
-pub fn page(plan: &Plan) -> String {
-    let mut page = Page::default();
+pub fn page(plan: &Plan, style: Style) -> String {
+    let mut page = Page {
+        text: String::new(),
+        style,
+    };
     let place = match plan.machine.scheduler {
         SchedulerKind::Local => "local scheduler".to_string(),
         SchedulerKind::Slurm => "Slurm".to_string(),
@@ -25,7 +29,7 @@ pub fn page(plan: &Plan) -> String {
     if let Some(config) = &plan.train_config {
         let m = &config.model;
         let parameters = plan.flops.as_ref().map_or(String::new(), |f| {
-            format!("{} parameters: ", si(f.parameters as f64))
+            format!("{} parameters: ", count(f.parameters as f64))
         });
         page.row(
             "model",
@@ -81,10 +85,10 @@ pub fn page(plan: &Plan) -> String {
         page.row(
             "FLOPs",
             format!(
-                "{}FLOP a step ({}FLOP with the causal half), {}FLOP a token",
-                unit(flops.per_token * tokens),
-                unit(flops.per_token_causal * tokens),
-                unit(flops.per_token)
+                "{} a step ({} with the causal half), {} a token",
+                rate(flops.per_token * tokens, "FLOP"),
+                rate(flops.per_token_causal * tokens, "FLOP"),
+                rate(flops.per_token, "FLOP")
             ),
         );
     }
@@ -100,16 +104,6 @@ pub fn page(plan: &Plan) -> String {
     page.text
 }
 
-/// A number before a unit of its own.
-fn unit(value: f64) -> String {
-    let text = si(value);
-    if text.contains(' ') {
-        text
-    } else {
-        format!("{text} ")
-    }
-}
-
 fn training(page: &mut Page, plan: &Plan) {
     let Some(config) = &plan.train_config else {
         return;
@@ -120,11 +114,11 @@ fn training(page: &mut Page, plan: &Plan) {
         Until::Steps(steps) => format!(
             "{} steps, {} tokens",
             grouped(steps),
-            si(steps as f64 * per_step as f64)
+            count(steps as f64 * per_step as f64)
         ),
         Until::Tokens(tokens) => format!(
             "{} tokens, {} steps",
-            si(tokens as f64),
+            count(tokens as f64),
             grouped(tokens.div_ceil(per_step))
         ),
         Until::Seconds(seconds) => format!("{} of training", show_duration(seconds as u64)),
@@ -245,18 +239,19 @@ fn launched(page: &mut Page, plan: &Plan) {
     page.row("checkpoints", saved);
 }
 
-#[derive(Default)]
 struct Page {
     text: String,
+    style: Style,
 }
 
 impl Page {
     fn title(&mut self, title: &str) {
-        self.text.push_str(&format!("{title}\n\n"));
+        self.text
+            .push_str(&format!("{}\n\n", self.style.bold(title)));
     }
 
     fn row(&mut self, head: &str, body: String) {
-        let line = format!("  {head:16}{body}");
+        let line = format!("  {}{body}", self.style.dim(&format!("{head:16}")));
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }

@@ -14,7 +14,7 @@ impl Command {
     pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "haul", &mut script);
-        crate::ui::print(&String::from_utf8_lossy(&script));
+        crate::ui::print(&String::from_utf8_lossy(&script))?;
         Ok(Exit::Done)
     }
 }

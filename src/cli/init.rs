@@ -15,10 +15,10 @@ impl Command {
         let recipe = crate::actions::init::init(&self.directory)?;
         if global.json {
             let document = serde_json::json!({"schema": "haul.init/1", "recipe": recipe.display().to_string()});
-            crate::ui::print(&format!("{document:#}\n"));
+            crate::ui::print(&format!("{document:#}\n"))?;
         } else {
             let recipe = recipe.display();
-            crate::ui::print(&format!("wrote {recipe}; next: haul plan {recipe}\n"));
+            crate::ui::print(&format!("wrote {recipe}; next: haul plan {recipe}\n"))?;
         }
         Ok(Exit::Done)
     }

@@ -28,12 +28,12 @@ impl Command {
                 "job": scripts.job,
                 "launch": scripts.launch,
             });
-            print(&format!("{document:#}\n"));
+            print(&format!("{document:#}\n"))?;
         } else {
             print(&format!(
                 "--- job.sh\n{}\n--- launch.sh (of each attempt, made by the supervisor)\n{}",
                 scripts.job, scripts.launch
-            ));
+            ))?;
         }
         Ok(Exit::Done)
     }

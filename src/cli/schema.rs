@@ -7,7 +7,7 @@ pub struct Command {}
 
 impl Command {
     pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
-        crate::ui::print(&crate::recipe::schema::text());
+        crate::ui::print(&crate::recipe::schema::text())?;
         Ok(Exit::Done)
     }
 }
