@@ -7,7 +7,6 @@ mod attempt;
 mod checkpoints;
 mod live;
 mod record;
-mod script;
 mod server;
 
 use crate::plan::{Plan, SCHEMA};

@@ -2,7 +2,6 @@
 
 pub mod classify;
 pub mod core;
-pub mod lineage;
 pub mod merge;
 pub mod policy;
 pub mod verdict;

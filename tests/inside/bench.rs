@@ -48,10 +48,14 @@ pub(crate) fn trainer(steps: u32, pause: &str, every: u32) -> Setup {
     }
 }
 
-/// Lines of bash in every rank.
+/// Lines of bash in every rank; braces stand for themselves.
 pub(crate) fn bash(lines: &str) -> Setup {
     Setup {
-        command: vec!["bash".into(), "-c".into(), lines.into()],
+        command: vec![
+            "bash".into(),
+            "-c".into(),
+            lines.replace('{', "{{").replace('}', "}}"),
+        ],
         ..trainer(0, "", 1)
     }
 }
@@ -112,6 +116,12 @@ impl Bench {
             values: Default::default(),
             memory: Vec::new(),
             flops: None,
+            cost: Cost {
+                ranks: world,
+                node_hours: None,
+                charge: None,
+            },
+            launch: Launch::default(),
         };
         let job = self.run.join("jobs").join(self.slot.to_string());
         std::fs::create_dir_all(&job).unwrap();

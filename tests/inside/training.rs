@@ -147,7 +147,7 @@ fn code_76_leads_to_the_checkpoint_before_until_none_is_left() {
     bench.assert_clean();
 
     let mut none = setup;
-    none.command[2] = none.command[2].replace("${GOOD:-4}", "never");
+    none.command[2] = none.command[2].replace("${{GOOD:-4}}", "never");
     let bench = Bench::new(&none);
     let mut supervisor = bench.supervise();
     assert_eq!(supervisor.wait(), 3, "{}", supervisor.output());

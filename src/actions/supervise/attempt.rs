@@ -1,12 +1,12 @@
 //! The making of an attempt: directory, secret, placement, launch.sh, its port, its launchers.
 
-use super::script::launch_script;
 use super::server::{self, Door, News};
 use crate::control::{Bind, Secret};
+use crate::plan::placement::{place, places};
 use crate::plan::{Binding, Plan, SchedulerKind};
 use crate::rank::placement::{Place, Placement, SCHEMA};
 use crate::rank::{bind, link};
-use crate::render::LaunchContext;
+use crate::render::{LaunchContext, launch_script};
 use crate::store::RunDir;
 use crate::store::publish::publish;
 use anyhow::{Context, bail};
@@ -59,7 +59,7 @@ impl Site {
 
     /// Node of each rank.
     pub(super) fn node_of(&self, rank: usize) -> usize {
-        rank / self.plan.job.ranks_per_node.max(1)
+        place(rank, self.plan.job.ranks_per_node.max(1)).node
     }
 
     /// Reserves the next attempt's number by making its directory.
@@ -164,14 +164,14 @@ impl Site {
     fn placement(&self, attempt: u32, parent: Option<Point>) -> anyhow::Result<Placement> {
         let world = self.plan.world();
         let cores = bind::allowed(0)?;
-        let ranks = (0..world)
-            .map(|rank| Place {
-                rank,
-                node: crate::launch::node_name(self.node_of(rank)),
-                local_rank: rank % self.plan.job.ranks_per_node.max(1),
+        let ranks = places(self.plan.job.nodes, self.plan.job.ranks_per_node)
+            .map(|at| Place {
+                rank: at.rank,
+                node: crate::launch::node_name(at.node),
+                local_rank: at.local_rank,
                 // Virtual nodes share this machine, so all ranks of the job share its cores.
                 cores: match self.plan.machine.binding {
-                    Binding::Even => Some(bind::share(&cores, rank, world)),
+                    Binding::Even => Some(bind::share(&cores, at.rank, world)),
                     Binding::None => None,
                 },
             })

@@ -3,9 +3,9 @@
 use crate::store::journal::{Entry, Event};
 use crate::store::publish::publish;
 use crate::store::{RunDir, StoreError};
-use crate::supervise::lineage::{Launch, Segment, lineage};
 use haul_runtime::contract::checkpoint::{FileEntry, MANIFEST, Manifest, Point, SCHEMA};
-use std::collections::BTreeSet;
+use haul_runtime::contract::resume::{Ancestor, lineage, newest};
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 /// Name of the file in `HAUL_SAVE_DIR` in which a foreign program names its newest checkpoint.
@@ -27,18 +27,19 @@ pub(super) struct Found {
 
 /// The newest checkpoint of the lineage whose manifest and sizes are right.
 pub(super) fn search(run: &RunDir, journal: &[Entry]) -> Found {
-    let mut launches = Vec::new();
+    // The head is the newest attempt of the highest reign; a fenced supervisor's later one is not.
+    let mut head: Option<(u64, u32)> = None;
+    let mut parents = BTreeMap::new();
     let mut unreadable = Vec::new();
     let mut saved = Vec::new();
     for entry in journal {
         match &entry.event {
             Event::Attempt {
                 attempt, parent, ..
-            } => launches.push(Launch {
-                epoch: entry.epoch,
-                attempt: *attempt,
-                parent: *parent,
-            }),
+            } => {
+                head = head.max(Some((entry.epoch, *attempt)));
+                parents.insert(*attempt, *parent);
+            }
             Event::Unreadable { at, .. } => unreadable.push(*at),
             Event::Saved { attempt, step, .. } => saved.push(Point {
                 attempt: *attempt,
@@ -47,57 +48,43 @@ pub(super) fn search(run: &RunDir, journal: &[Entry]) -> Found {
             _ => {}
         }
     }
-    let segments = lineage(&launches);
-    let counts = |point: &Point| {
-        segments
-            .iter()
-            .any(|s| s.attempt == point.attempt && s.holds(point.step))
+    let Some((_, head)) = head else {
+        return Found::default();
     };
+    let ancestors = lineage(head, |attempt| parents.get(&attempt).copied().flatten());
+    let candidates: Vec<Point> = ancestors.iter().flat_map(|a| points(run, a)).collect();
+    // What the journal knows and the directory has no more existed as well.
+    saved.extend(&candidates);
+    saved.extend(&unreadable);
     let mut found = Found {
-        existed: saved.iter().chain(&unreadable).any(counts),
+        existed: !newest(&saved, &ancestors, &[]).is_empty(),
         ..Found::default()
     };
-    for segment in &segments {
-        for point in points(run, segment) {
-            if unreadable.contains(&point) {
-                continue;
+    for point in newest(&candidates, &ancestors, &unreadable) {
+        match check(run, point) {
+            Ok(()) => {
+                found.newest = Some(point);
+                break;
             }
-            found.existed = true;
-            match check(run, point) {
-                Ok(()) => {
-                    found.newest = Some(point);
-                    return found;
-                }
-                Err(reason) => found.refused.push((point, reason)),
-            }
+            Err(reason) => found.refused.push((point, reason)),
         }
     }
     found
 }
 
-/// Checkpoints of a segment that have a manifest, newest first. One without is an unfinished save.
-fn points(run: &RunDir, segment: &Segment) -> Vec<Point> {
-    let listing = std::fs::read_dir(run.checkpoints(segment.attempt));
-    let steps: BTreeSet<u64> = listing
+/// Checkpoints of an attempt that have a manifest. One without is an unfinished save.
+fn points(run: &RunDir, of: &Ancestor) -> Vec<Point> {
+    let attempt = of.attempt;
+    std::fs::read_dir(run.checkpoints(attempt))
         .into_iter()
         .flatten()
         .flatten()
         .filter(|entry| entry.path().join(MANIFEST).exists())
         .filter_map(|entry| {
-            entry
-                .file_name()
-                .to_str()?
-                .strip_prefix("step-")?
-                .parse()
-                .ok()
+            let name = entry.file_name();
+            let step = name.to_str()?.strip_prefix("step-")?.parse().ok()?;
+            Some(Point { attempt, step })
         })
-        .filter(|step| segment.holds(*step))
-        .collect();
-    let attempt = segment.attempt;
-    steps
-        .into_iter()
-        .rev()
-        .map(|step| Point { attempt, step })
         .collect()
 }
 
@@ -110,14 +97,11 @@ fn directory(run: &RunDir, at: Point) -> PathBuf {
 /// Checks manifest and sizes; contents are checked by the ranks that load them.
 fn check(run: &RunDir, at: Point) -> Result<(), String> {
     let directory = directory(run, at);
-    let text = std::fs::read(directory.join(MANIFEST))
+    let text = std::fs::read_to_string(directory.join(MANIFEST))
         .map_err(|e| format!("its manifest cannot be read: {e}"))?;
-    let manifest: Manifest =
-        serde_json::from_slice(&text).map_err(|e| format!("its manifest is damaged: {e}"))?;
-    if manifest.schema != SCHEMA {
-        return Err(format!("its manifest has schema {:?}", manifest.schema));
-    }
-    if (manifest.attempt, manifest.step) != (at.attempt, at.step) {
+    let manifest =
+        Manifest::parse(&text).map_err(|reason| format!("its manifest is refused: {reason}"))?;
+    if manifest.point() != at {
         return Err(format!(
             "its manifest is that of attempt {}, step {}",
             manifest.attempt, manifest.step
@@ -236,9 +220,10 @@ pub(super) fn commit(run: &RunDir, foreign: &Foreign<'_>) -> Result<(), String> 
         fingerprint: foreign.fingerprint.into(),
         files,
         trainer: None,
+        pieces: Vec::new(),
     };
-    let text = serde_json::to_vec_pretty(&manifest).map_err(|e| e.to_string())?;
-    publish(&directory.join(MANIFEST), &text)
+    let text = manifest.to_text().map_err(|e| e.to_string())?;
+    publish(&directory.join(MANIFEST), text.as_bytes())
         .map(|_| ())
         .map_err(|e: StoreError| e.to_string())
 }
