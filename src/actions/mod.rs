@@ -6,3 +6,4 @@ pub mod plan;
 pub mod render;
 pub mod report;
 pub mod sample;
+pub mod supervise;

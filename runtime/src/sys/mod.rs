@@ -7,3 +7,4 @@ pub mod heap;
 pub mod memfd;
 pub mod publish;
 pub mod region;
+pub mod spawn;
