@@ -1,1 +1,2 @@
 //! Use cases: what a command does, without flags and exit codes.
+pub mod keep;

@@ -1,1 +1,2 @@
 //! Submission, chain and supervision as pure state machines.
+pub mod submission;
