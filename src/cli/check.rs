@@ -1,12 +1,86 @@
 //! `haul check`.
 
-use super::{Global, exit::Exit};
+use super::{Global, RecipeArgs, exit::Exit};
+use crate::actions::check::{self, Checked, Request};
+use crate::recipe::diagnostic::{Style, faults_json};
+use crate::ui::print;
+use std::io::IsTerminal;
 
 #[derive(Debug, clap::Args)]
-pub struct Command {}
+pub struct Command {
+    #[command(flatten)]
+    recipe: RecipeArgs,
+    /// Print every value in force and where it came from
+    #[arg(long)]
+    show: bool,
+}
 
 impl Command {
-    pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
-        anyhow::bail!("`haul check` comes with a later version")
+    pub(super) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let checked = match checked(global, &self.recipe, "haul.check/1") {
+            Ok(checked) => checked,
+            Err(exit) => return Ok(exit),
+        };
+        if global.json {
+            let mut document = serde_json::json!({
+                "schema": "haul.check/1",
+                "ok": true,
+                "faults": faults_json(&checked.warnings, &checked.sources),
+                "fingerprint": checked.plan.fingerprint,
+            });
+            if self.show {
+                document["resolved"] = check::show_json(&checked).into();
+            }
+            print(&format!("{document:#}\n"))?;
+        } else if self.show {
+            print(&check::show(&checked))?;
+        } else {
+            let plan = &checked.plan;
+            print(&format!(
+                "{}: no faults; {} ranks on {}\n",
+                self.recipe.recipe.display(),
+                plan.world(),
+                plan.machine.profile
+            ))?;
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// Reads and checks a recipe; prints its faults and warnings. `Err` is the exit code of a command that cannot go on.
+pub(super) fn checked(global: &Global, args: &RecipeArgs, schema: &str) -> Result<Checked, Exit> {
+    let request = Request::new(
+        &args.recipe,
+        &args.set,
+        args.machine.as_deref(),
+        global.root.as_deref(),
+    );
+    let style = if std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        Style::Colour
+    } else {
+        Style::Plain
+    };
+    match check::load(&request) {
+        Ok(checked) => {
+            if !global.json {
+                for warning in &checked.warnings {
+                    crate::ui::say(&format!("{}\n", warning.render(&checked.sources, style)));
+                }
+            }
+            Ok(checked)
+        }
+        Err(faults) => {
+            if global.json {
+                let document = serde_json::json!({
+                    "schema": schema,
+                    "ok": false,
+                    "faults": faults_json(&faults.list, &faults.sources),
+                });
+                let _ = print(&format!("{document:#}\n"));
+            } else {
+                crate::ui::say(faults.render(style).trim_end());
+            }
+            Err(Exit::Recipe)
+        }
     }
 }

@@ -1,12 +1,20 @@
 //! `haul completions`.
 
-use super::{Global, exit::Exit};
+use super::{Cli, Global, exit::Exit};
+use clap::CommandFactory;
 
 #[derive(Debug, clap::Args)]
-pub struct Command {}
+pub struct Command {
+    /// Shell to complete in
+    #[arg(value_enum)]
+    shell: clap_complete::Shell,
+}
 
 impl Command {
     pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
-        anyhow::bail!("`haul completions` comes with a later version")
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "haul", &mut script);
+        crate::ui::print(&String::from_utf8_lossy(&script))?;
+        Ok(Exit::Done)
     }
 }

@@ -1,12 +1,72 @@
 //! `haul sample`.
 
 use super::{Global, exit::Exit};
+use crate::actions::sample::{self, Wish};
+use crate::ui;
 
 #[derive(Debug, clap::Args)]
-pub struct Command {}
+pub struct Command {
+    /// Run: `last`, its id, or the start of it
+    #[arg(value_name = "RUN", default_value = "last")]
+    run: String,
+    /// Text to go on from
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "\n",
+        hide_default_value = true,
+        allow_hyphen_values = true
+    )]
+    prompt: String,
+    /// Tokens to write
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    tokens: u64,
+    /// 0 takes the likeliest token always
+    #[arg(long, value_name = "X", default_value_t = 0.8)]
+    temperature: f64,
+    /// Choose among the K likeliest tokens; 0 is all
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    top_k: u64,
+    /// The same seed writes the same text
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    seed: u64,
+    /// Use the checkpoint of this step [default: the newest]
+    #[arg(long, value_name = "STEP")]
+    checkpoint: Option<u64>,
+}
 
 impl Command {
-    pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
-        anyhow::bail!("`haul sample` comes with a later version")
+    pub(super) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        anyhow::ensure!(
+            self.temperature.is_finite() && self.temperature >= 0.0,
+            "--temperature {} is no temperature; give 0 or more, such as 0.8",
+            self.temperature
+        );
+        let run = sample::find_run(global.root.as_deref(), &self.run)?;
+        let mut refused = Vec::new();
+        let found = sample::checkpoint(&run, self.checkpoint, &mut refused);
+        for words in &refused {
+            ui::say(&format!("warning: checkpoint passed over: {words}"));
+        }
+        let found = found?;
+        ui::say(&format!(
+            "{}: checkpoint of step {} (attempt {})",
+            run.id(),
+            found.at.step,
+            found.at.attempt
+        ));
+        let wish = Wish {
+            prompt: self.prompt,
+            tokens: self.tokens,
+            temperature: self.temperature,
+            top_k: self.top_k,
+            seed: self.seed,
+        };
+        let status = sample::sample(&run, &found, &wish)?;
+        anyhow::ensure!(
+            status.success(),
+            "the worker ended with {status}; what it said stands above"
+        );
+        Ok(Exit::Done)
     }
 }

@@ -3,6 +3,13 @@
 //! `jobs/<slot>/plan.json` is the only input of render, supervise and worker: after submission nobody reads a recipe.
 //! No host, job id, clock or root is in it; paths under the run root start with `{root}`.
 
+pub mod fingerprint;
+pub mod measure;
+pub mod placeholder;
+pub mod placement;
+pub mod resolve;
+pub mod resolved;
+
 use haul_runtime::contract::{Mesh, TrainConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -37,6 +44,29 @@ pub struct Plan {
     pub memory: Vec<StageMemory>,
     /// Absent for foreign programs that declare no model.
     pub flops: Option<Flops>,
+    pub cost: Cost,
+    /// What the machine's scheduler is told beside the job's size.
+    pub launch: Launch,
+}
+
+/// What a job is charged for at most.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    pub ranks: usize,
+    /// Nodes x walltime of one job; absent without a walltime: unknown, not 0.
+    pub node_hours: Option<f64>,
+    /// Unit of the site, such as `node-hours`.
+    pub charge: Option<String>,
+}
+
+/// Options of the site, each one argument.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Launch {
+    pub account: Option<String>,
+    pub sbatch: Vec<String>,
+    pub srun: Vec<String>,
+    /// Modules that job.sh loads first.
+    pub modules: Vec<String>,
 }
 
 /// What the plan took from the machine profile.

@@ -2,8 +2,19 @@
 //! and on a memfd (`shm`, ranks are processes). Sums are taken elementwise in group-rank order, so placement,
 //! buffering and timing change no bit.
 
+mod group;
+mod handshake;
+pub mod local;
+mod reduce;
+mod segment;
+pub mod shm;
+mod watch;
+
+pub use group::Member;
+
 use crate::device::Real;
 use crate::sys::region::Memory;
+use std::time::Duration;
 
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CommError {
@@ -40,6 +51,27 @@ pub enum CommError {
     System { what: String, error: String },
 }
 
+/// How a group waits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    /// Spin up to 20 us before sleeping; off where ranks share cores.
+    pub spin: bool,
+    /// A peer without progress for this long, or for 20 times the longest operation seen if that is more, is silent.
+    pub silent: Duration,
+    /// Time for all ranks of a `shm` group to come together.
+    pub join: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            spin: false,
+            silent: Duration::from_secs(30),
+            join: Duration::from_secs(60),
+        }
+    }
+}
+
 /// Seconds a collective spent until the last peer arrived, and moving data after that.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Timing {
@@ -67,6 +99,12 @@ pub trait Comm: Send {
     /// Says that this rank is alive and working; called after each operation of a program. Cheap.
     fn tick(&mut self);
 
+    /// Whether the group still stands, without waiting: called before what a failed peer must prevent, such as committing a manifest.
+    fn check(&mut self) -> Result<(), CommError>;
+
     /// Makes every rank's next or current collective fail with [`CommError::Aborted`].
     fn abort(&mut self, reason: &str);
 }
+
+#[cfg(test)]
+mod tests;

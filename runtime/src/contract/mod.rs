@@ -6,6 +6,7 @@ pub mod env;
 pub mod exit;
 pub mod mesh;
 pub mod metrics;
+pub mod resume;
 
 pub use config::{Batch, Data, Model, Optimizer, Precision, Schedule, Train, TrainConfig, Until};
 pub use mesh::{Axis, Coord, Mesh};

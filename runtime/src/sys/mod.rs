@@ -1,3 +1,8 @@
 //! Raw system calls and raw memory: the lowest floor, one door to the kernel. Unsafe code lives here, in `comm` and in `device`.
 
+pub mod available;
+pub mod fd;
+pub mod futex;
+pub mod memfd;
+pub mod publish;
 pub mod region;

@@ -1,0 +1,188 @@
+//! Writes text with a checkpoint of a run: finds the checkpoint, then starts the run's own binary as a worker.
+
+use crate::report::lineage::Lineage;
+use crate::report::records;
+use crate::store::journal::Event;
+use crate::store::{Root, RunDir};
+use anyhow::Context;
+use haul_runtime::contract::checkpoint::{MANIFEST, Manifest, Point};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+/// What to write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wish {
+    pub prompt: String,
+    pub tokens: u64,
+    /// 0 takes the likeliest token always.
+    pub temperature: f64,
+    /// Only the k likeliest tokens; 0 is all.
+    pub top_k: u64,
+    pub seed: u64,
+}
+
+/// The run `selector` means in `root`, which defaults to ./logs.
+// The one place to change when selectors by prefix and name stand in store.
+pub fn find_run(root: Option<&Path>, selector: &str) -> anyhow::Result<RunDir> {
+    let root = Root::new(root.unwrap_or(Path::new("logs")));
+    let exact = root.run(selector);
+    if selector != "last" {
+        let plain = Path::new(selector).components().count() == 1;
+        anyhow::ensure!(
+            plain && exact.path().is_dir(),
+            "no run `{selector}` in {}; --root or HAUL_ROOT names another run root",
+            root.path().display()
+        );
+        return Ok(exact);
+    }
+    let newest = std::fs::read_dir(root.path())
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.path().join("journal").is_dir())
+        .max_by_key(|entry| entry.metadata().and_then(|m| m.modified()).ok());
+    let newest = newest.with_context(|| {
+        format!(
+            "no run in {}; `haul run RECIPE` makes one, --root or HAUL_ROOT names another run root",
+            root.path().display()
+        )
+    })?;
+    Ok(RunDir::new(newest.path()))
+}
+
+/// A checkpoint whose manifest and sizes are right.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub at: Point,
+    pub directory: PathBuf,
+}
+
+/// The newest checkpoint of the lineage of `run`, or the one of `step`. Ones that are not whole are passed over and told in `refused`.
+pub fn checkpoint(
+    run: &RunDir,
+    step: Option<u64>,
+    refused: &mut Vec<String>,
+) -> anyhow::Result<Found> {
+    let records = records::read(run)?;
+    let lineage = Lineage::of(&records);
+    let bad: Vec<Point> = records
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.event {
+            Event::Unreadable { at, .. } => Some(*at),
+            _ => None,
+        })
+        .collect();
+    let mut candidates = Vec::new();
+    for attempt in run.numbers("checkpoints") {
+        let listing = std::fs::read_dir(run.checkpoints(attempt));
+        for entry in listing.into_iter().flatten().flatten() {
+            let step = entry.file_name().to_str().and_then(|name| {
+                let digits = name.strip_prefix("step-")?;
+                digits.parse::<u64>().ok()
+            });
+            if let Some(step) = step {
+                candidates.push(Found {
+                    at: Point { attempt, step },
+                    directory: entry.path(),
+                });
+            }
+        }
+    }
+    candidates.retain(|c| lineage.keeps(c.at.attempt, c.at.step) && !bad.contains(&c.at));
+    candidates.retain(|c| step.is_none_or(|step| step == c.at.step));
+    candidates.sort_by_key(|c| std::cmp::Reverse((c.at.step, c.at.attempt)));
+    for candidate in candidates {
+        match whole(&candidate.directory) {
+            Ok(()) => return Ok(candidate),
+            Err(why) => refused.push(format!("{}: {why}", candidate.directory.display())),
+        }
+    }
+    let wanted = step.map_or("checkpoint".to_owned(), |step| {
+        format!("checkpoint of step {step}")
+    });
+    anyhow::bail!(
+        "run {} has no {wanted} that is whole and valid, looked for in {}",
+        run.id(),
+        run.path().join("checkpoints").display()
+    )
+}
+
+/// Whether the manifest can be read and every file has its size; sums are checked by the worker as it loads.
+fn whole(directory: &Path) -> Result<(), String> {
+    let path = directory.join(MANIFEST);
+    let text = std::fs::read_to_string(&path).map_err(|e| format!("no {MANIFEST} ({e})"))?;
+    let manifest: Manifest =
+        serde_json::from_str(&text).map_err(|e| format!("{MANIFEST} is unreadable: {e}"))?;
+    for file in &manifest.files {
+        let size = std::fs::metadata(directory.join(&file.path)).map(|m| m.len());
+        match size {
+            Ok(size) if size == file.bytes => {}
+            Ok(size) => {
+                return Err(format!(
+                    "{} has {size} bytes, its manifest says {}",
+                    file.path, file.bytes
+                ));
+            }
+            Err(error) => return Err(format!("{}: {error}", file.path)),
+        }
+    }
+    Ok(())
+}
+
+/// The command that writes with `found`: the run's own binary, or this one where that is gone.
+fn command(run: &RunDir, found: &Found, wish: &Wish) -> anyhow::Result<Command> {
+    let slot = run
+        .numbers("jobs")
+        .into_iter()
+        .rev()
+        .find(|slot| run.plan(*slot).is_file());
+    let slot = slot.with_context(|| {
+        let jobs = run.path().join("jobs");
+        format!("no plan.json of the run in {}", jobs.display())
+    })?;
+    let mut command = Command::new(binary(run)?);
+    command
+        .args(["worker", "--mode", "sample", "--plan"])
+        .arg(run.plan(slot))
+        .arg("--load")
+        .arg(&found.directory)
+        .arg(glued("--prompt", &wish.prompt))
+        .arg(format!("--tokens={}", wish.tokens))
+        .arg(format!("--temperature={}", wish.temperature))
+        .arg(format!("--top-k={}", wish.top_k))
+        .arg(format!("--seed={}", wish.seed))
+        .stdin(Stdio::null());
+    Ok(command)
+}
+
+/// `--flag=value`, so that a value that starts with a dash is no flag.
+fn glued(flag: &str, value: &str) -> OsString {
+    OsString::from(format!("{flag}={value}"))
+}
+
+fn binary(run: &RunDir) -> anyhow::Result<PathBuf> {
+    let own = std::fs::read(run.provenance())
+        .ok()
+        .and_then(|text| serde_json::from_slice::<serde_json::Value>(&text).ok())
+        .and_then(|value| {
+            let path = PathBuf::from(value.get("binary")?.as_str()?);
+            let hash = path.file_name()?.to_str()?.to_owned();
+            // A copied root has its binaries beside the run.
+            let beside = run.root().bin(&hash);
+            [path, beside].into_iter().find(|path| path.is_file())
+        });
+    match own {
+        Some(path) => Ok(path),
+        None => std::env::current_exe().context("cannot find the running binary"),
+    }
+}
+
+/// Starts the worker and waits; its words go to this process's standard output.
+pub fn sample(run: &RunDir, found: &Found, wish: &Wish) -> anyhow::Result<ExitStatus> {
+    let mut command = command(run, found, wish)?;
+    command
+        .status()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))
+}

@@ -1,0 +1,262 @@
+//! Recipe and machine → plan, with the rules that hold between values.
+
+mod batch;
+mod layout;
+mod limits;
+mod program;
+mod trained;
+
+use super::{
+    Checkpoint, Cost, Environment, Job, Launch, MachineFacts, Plan, Program, Restart, SCHEMA,
+    SchedulerKind, fingerprint, resolved,
+};
+use crate::machine::Machine;
+use crate::recipe::Recipe;
+use crate::recipe::checkpoint::Every;
+use crate::recipe::diagnostic::{Diagnostic, Severity, Sources, Span};
+use crate::recipe::section::{Notes, Resolved, Shown};
+use crate::recipe::yaml::Origin;
+use std::path::{Path, PathBuf};
+
+/// Where the plan is to run.
+#[derive(Debug, Clone)]
+pub struct Site<'a> {
+    pub machine: &'a Machine,
+    /// Cores of this machine that a process may use, for profiles that do not give their own.
+    pub cores: usize,
+    /// Bytes of memory of this machine, if known, for profiles that do not give their own.
+    pub memory: Option<u64>,
+    /// Absolute.
+    pub root: &'a Path,
+    pub account: Option<&'a str>,
+}
+
+/// A resolved recipe: the plan and what it was made from.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub plan: Plan,
+    pub resolved_yaml: String,
+    /// Absolute path of the data, if the plan names any.
+    pub data: Option<(PathBuf, Option<Span>)>,
+}
+
+/// Makes the plan. `None`: an error is in `notes`. `notes` holds what reading the recipe gave and gets what is derived.
+pub fn resolve(
+    recipe: &Recipe,
+    site: &Site,
+    sources: &Sources,
+    notes: &mut Notes,
+) -> Option<Outcome> {
+    let layout = layout::resolve(recipe, site, notes);
+    let batch = batch::resolve(recipe, &layout, notes);
+    let data = data(recipe, site, sources, notes);
+    let trained = trained::resolve(recipe, &layout, batch, data.as_ref(), notes);
+    limits::check(recipe, site, &layout, trained.as_ref(), notes);
+    let values = resolved::values(&notes.resolved);
+    program::check(recipe, &values, notes);
+    if notes.faults.iter().any(|f| f.severity == Severity::Error) {
+        return None;
+    }
+    let machine = site.machine;
+    let walltime_seconds = recipe.job.walltime.as_ref().map(|w| w.value);
+    let world = layout.nodes * layout.ranks_per_node;
+    let mut plan = Plan {
+        schema: SCHEMA.into(),
+        name: recipe.name.as_ref()?.value.clone(),
+        fingerprint: String::new(),
+        machine: MachineFacts {
+            profile: machine.name.clone(),
+            scheduler: machine.scheduler.kind,
+            confirmed: machine.confirmed,
+            device: machine.node.device.clone(),
+            binding: machine.binding,
+            submit_command: match machine.scheduler.kind {
+                SchedulerKind::Local => "bash".into(),
+                SchedulerKind::Slurm => "sbatch".into(),
+            },
+        },
+        mesh: layout.mesh?,
+        threads: layout.cores_per_rank,
+        shared_cores: layout.shared_cores,
+        job: Job {
+            nodes: layout.nodes,
+            ranks_per_node: layout.ranks_per_node,
+            cores_per_rank: layout.cores_per_rank,
+            walltime_seconds,
+        },
+        program: match &recipe.program {
+            None => Program::Bundled,
+            Some(program) => Program::Command {
+                command: program.command.iter().map(|w| w.value.clone()).collect(),
+            },
+        },
+        train_config: trained.as_ref().map(|t| t.config.clone()),
+        checkpoint: recipe.checkpoint.as_ref().map(|c| Checkpoint {
+            every_steps: match c.every.value {
+                Every::Steps(steps) => Some(steps),
+                Every::Seconds(_) => None,
+            },
+            every_seconds: match c.every.value {
+                Every::Steps(_) => None,
+                Every::Seconds(seconds) => Some(seconds as f64),
+            },
+            keep: c.keep.value as usize,
+        }),
+        restart: Restart {
+            failures: u32::try_from(recipe.restart.failures.value).unwrap_or(u32::MAX),
+        },
+        environment: Environment {
+            variables: program::variables(recipe, machine),
+            setup: recipe.environment.setup.as_ref().map(|s| s.value.clone()),
+        },
+        values,
+        memory: trained
+            .as_ref()
+            .map(|t| t.measure.memory.clone())
+            .unwrap_or_default(),
+        flops: trained.map(|t| t.measure.flops),
+        cost: Cost {
+            ranks: world,
+            node_hours: walltime_seconds.map(|s| layout.nodes as f64 * s as f64 / 3600.0),
+            charge: machine.charge.clone(),
+        },
+        launch: Launch {
+            account: site
+                .account
+                .map(str::to_string)
+                .filter(|_| machine.scheduler.kind == SchedulerKind::Slurm),
+            sbatch: machine.launch.sbatch.clone(),
+            srun: machine.launch.srun.clone(),
+            modules: machine.modules.clone(),
+        },
+    };
+    plan.fingerprint = fingerprint::of(&plan);
+    let implied: &[&str] = match &recipe.batch.size {
+        Some(crate::recipe::batch::Size::Global(_)) => &["batch.per_replica", "batch.accumulation"],
+        Some(crate::recipe::batch::Size::PerReplica(_)) => &["batch.global", "batch.accumulation"],
+        _ => &["batch.global", "batch.per_replica"],
+    };
+    Some(Outcome {
+        plan,
+        resolved_yaml: resolved::yaml(&notes.resolved, implied),
+        data: data.map(|d| (d.file, d.at)),
+    })
+}
+
+/// The place of `key`, else of the section it belongs to.
+fn span_of(notes: &Notes, key: &str) -> Option<Span> {
+    let mut key = key;
+    loop {
+        let found = notes
+            .resolved
+            .iter()
+            .filter(|r| {
+                r.key == key
+                    || r.key
+                        .strip_prefix(key)
+                        .is_some_and(|rest| rest.starts_with('.'))
+            })
+            .find_map(|r| r.at);
+        if found.is_some() {
+            return found;
+        }
+        key = &key[..key.rfind('.')?];
+    }
+}
+
+/// Notes a value that follows from others.
+fn derive(notes: &mut Notes, key: &str, value: impl std::fmt::Display) {
+    if notes.resolved.iter().any(|r| r.key == key) {
+        return;
+    }
+    notes.resolved.push(Resolved {
+        key: key.into(),
+        value: Shown::Plain(value.to_string()),
+        origin: Origin::Default,
+        at: None,
+    });
+}
+
+/// The data's path in the plan and on this machine.
+struct DataPath {
+    /// Absolute, or from `{root}`.
+    planned: String,
+    file: PathBuf,
+    at: Option<Span>,
+}
+
+fn data(recipe: &Recipe, site: &Site, sources: &Sources, notes: &mut Notes) -> Option<DataPath> {
+    const ROOT: &str = "{root}";
+    let given = recipe.data.path.as_ref()?;
+    let fault = |message: &str, help: &str| {
+        Diagnostic::error("path", message)
+            .at(given.at, "")
+            .help(help)
+    };
+    if given.value.is_empty() {
+        notes.faults.push(fault(
+            "`data.path` is empty",
+            "name the file of training tokens",
+        ));
+        return None;
+    }
+    let file = if let Some(rest) = given.value.strip_prefix(ROOT) {
+        if !(rest.is_empty() || rest.starts_with('/')) || rest.contains(['{', '}']) {
+            notes.faults.push(fault(
+                "`{root}` stands for the run root, before a `/`",
+                "for example `{root}/data/text.txt`",
+            ));
+            return None;
+        }
+        site.root.join(rest.trim_start_matches('/'))
+    } else {
+        let directory = given
+            .at
+            .and_then(|span| sources.get(span.source))
+            .map(|source| source.directory.clone())
+            .unwrap_or_default();
+        let joined = directory.join(&given.value);
+        normal(&std::path::absolute(&joined).unwrap_or(joined))
+    };
+    let file = normal(&file);
+    let Some(text) = file.to_str() else {
+        notes.faults.push(fault(
+            "`data.path` is not UTF-8 once it is absolute",
+            "move the recipe to a path in UTF-8",
+        ));
+        return None;
+    };
+    let planned = match file
+        .strip_prefix(normal(site.root))
+        .ok()
+        .and_then(Path::to_str)
+    {
+        Some("") => ROOT.to_string(),
+        Some(rest) => format!("{ROOT}/{rest}"),
+        None => text.to_string(),
+    };
+    if let Some(resolved) = notes.resolved.iter_mut().find(|r| r.key == "data.path") {
+        resolved.value = Shown::Text(planned.clone());
+    }
+    Some(DataPath {
+        planned,
+        file,
+        at: given.at,
+    })
+}
+
+/// Without `.` and `..`, by the words of the path alone.
+fn normal(path: &Path) -> PathBuf {
+    use std::path::Component;
+    let mut normal = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                normal.pop();
+            }
+            other => normal.push(other),
+        }
+    }
+    normal
+}

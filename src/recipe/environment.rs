@@ -1,0 +1,76 @@
+//! `environment`: variables and shell lines of the user.
+
+use super::diagnostic::Diagnostic;
+use super::section::{Given, Section};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Environment {
+    /// By name.
+    pub variables: Vec<(Given<String>, Given<String>)>,
+    pub setup: Option<Given<String>>,
+}
+
+pub(super) fn read(s: &mut Section) -> Environment {
+    s.later(&["modules", "conda", "container", "python"]);
+    let read = s.words(
+        "variables",
+        "Variables of every rank; `{dotted.key}` stands for a value of the plan, `{{` for a brace.",
+        false,
+    );
+    let mut variables = Vec::new();
+    for (name, values, _) in read {
+        if !is_name(&name.value) {
+            s.fault(
+                Diagnostic::error(
+                    "variable-name",
+                    format!("`{}` cannot name a variable", name.value.escape_debug()),
+                )
+                .at(name.at, "")
+                .help("use letters, digits and `_`, not a digit first"),
+            );
+            continue;
+        }
+        if is_ours(&name.value) {
+            s.fault(
+                Diagnostic::error(
+                    "variable-name",
+                    format!("`{}` is set by haul itself", name.value),
+                )
+                .at(name.at, "")
+                .help("remove it; docs/trainer-contract.md lists what every rank is given"),
+            );
+            continue;
+        }
+        variables.extend(values.into_iter().next().map(|value| (name, value)));
+    }
+    Environment {
+        variables,
+        setup: s.text(
+            "setup",
+            "Shell lines that the job runs first; a failing one ends it.",
+            None,
+        ),
+    }
+}
+
+/// Can `name` name a variable in every shell?
+pub fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// Variables of the trainer contract.
+fn is_ours(name: &str) -> bool {
+    use haul_runtime::contract::env;
+    name.starts_with("HAUL_")
+        || [
+            env::RANK,
+            env::LOCAL_RANK,
+            env::WORLD_SIZE,
+            env::LOCAL_WORLD_SIZE,
+            env::MASTER_ADDR,
+            env::MASTER_PORT,
+        ]
+        .contains(&name)
+}
