@@ -49,6 +49,8 @@ pub enum JobState {
     /// Accepted, not started.
     Queued,
     Running,
+    /// The job's process has ended thus; what it left running is being ended.
+    Ending(End),
     Ended(End),
     /// The scheduler does not know, or could not be asked; the reason in words.
     Unknown(String),

@@ -5,6 +5,8 @@ pub mod identity;
 pub mod journal;
 pub mod layout;
 pub mod publish;
+pub mod select;
+pub mod tail;
 
 pub use layout::{Root, RunDir};
 

@@ -208,20 +208,29 @@ impl<'a> Keeper<'a> {
             }
             self.wait(wakes);
         }
-        let how = match self.status {
-            // Only the step before `bash job.sh` can end without having taken its state.
-            Some(_) if !self.directory.join("state").exists() => {
-                How::NotStarted("it could not be started; see job.out".into())
-            }
-            Some(how) => how,
-            None => How::Lost("no process of the job was left to wait for".into()),
+        match self.status.clone() {
+            Some(how) => self.end(how),
+            None => self.end(How::Lost("no process of the job was left to wait for".into())),
+        }
+    }
+
+    fn end(&self, how: How) -> End {
+        // Only the step before `bash job.sh` can end without having taken its state.
+        let how = match self.directory.join("state").exists() {
+            true => how,
+            false => How::NotStarted("it could not be started; see job.out".into()),
         };
         End {
             how,
             because: self.because,
-            started: Some(self.started),
+            started: Some(self.started.clone()),
             ended: Some(now()),
         }
+    }
+
+    fn tell(&self, name: &str, end: &End) -> anyhow::Result<()> {
+        publish(&self.directory.join(name), &serde_json::to_vec(end)?)?;
+        Ok(())
     }
 
     fn grace(&self) -> Duration {
@@ -241,7 +250,10 @@ impl<'a> Keeper<'a> {
             if pid.as_raw() != self.lead {
                 continue;
             }
-            self.status = Some(how);
+            self.status = Some(how.clone());
+            if let Err(error) = self.tell("ending", &self.end(how)) {
+                eprintln!("error: {error:#}");
+            }
             // Ranks end by themselves when their supervisor is gone; those that do not are killed after the grace.
             let at = Instant::now() + self.grace();
             self.kill_at = Some(self.kill_at.map_or(at, |before| before.min(at)));

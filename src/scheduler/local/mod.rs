@@ -1,7 +1,7 @@
 //! The local scheduler: a keeper process a job, files under `<root>/.local/`, no daemon.
 //!
 //! `<root>/.local/<job>/` holds `request` (what to run), `job` (the keeper's identity: the job exists), `state` (the identity of the job's
-//! own process: it runs) and `end`. Each is published once and exclusively, so whoever finds one missing behind a dead
+//! own process: it runs), `ending` (how that process ended) and `end` (nothing of the job is left). Each is published once and exclusively, so whoever finds one missing behind a dead
 //! process can publish a void in its place, and a late process that finds the void stops: no time-out decides.
 
 mod faults;
@@ -226,7 +226,7 @@ impl Holder {
 
 /// The state of the job in `directory`, from its files and the life of the processes they name.
 fn state(directory: &Path) -> JobState {
-    if let Some(end) = read_end(directory) {
+    if let Some(end) = read_end(directory, "end") {
         return JobState::Ended(end);
     }
     let keeper = match read(&directory.join("job")) {
@@ -238,8 +238,13 @@ fn state(directory: &Path) -> JobState {
             return JobState::Ended(End::untimed(How::NotStarted(reason.clone())));
         }
         Holder::Process { process, .. } => match process.life() {
-            Life::Alive if directory.join("state").exists() => return JobState::Running,
-            Life::Alive => return JobState::Queued,
+            Life::Alive => {
+                return match read_end(directory, "ending") {
+                    Some(end) => JobState::Ending(end),
+                    None if directory.join("state").exists() => JobState::Running,
+                    None => JobState::Queued,
+                };
+            }
             Life::Unknown => {
                 return JobState::Unknown(format!(
                     "its keeper runs on {}, which cannot be seen from here",
@@ -250,7 +255,7 @@ fn state(directory: &Path) -> JobState {
         },
     };
     // The keeper may have written the end just before it was gone.
-    if let Some(end) = read_end(directory) {
+    if let Some(end) = read_end(directory, "end").or_else(|| read_end(directory, "ending")) {
         return JobState::Ended(end);
     }
     if let Err(error) = void(&directory.join("state"), &reason) {
@@ -311,8 +316,8 @@ fn read(path: &Path) -> Option<Holder> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-fn read_end(directory: &Path) -> Option<End> {
-    serde_json::from_slice(&std::fs::read(directory.join("end")).ok()?).ok()
+fn read_end(directory: &Path, name: &str) -> Option<End> {
+    serde_json::from_slice(&std::fs::read(directory.join(name)).ok()?).ok()
 }
 
 fn now() -> String {
