@@ -103,11 +103,23 @@ impl Local {
 
     fn start_keeper(&self, job: &str) -> Result<(), SubmitError> {
         let directory = self.root.local_job(job);
-        let output = Command::new(&self.haul)
-            .args(["keep", "detach"])
-            .arg(&directory)
-            .stdin(Stdio::null())
-            .output()
+        let start = || {
+            Command::new(&self.haul)
+                .args(["keep", "detach"])
+                .arg(&directory)
+                .current_dir(&directory)
+                .stdin(Stdio::null())
+                .output()
+        };
+        let output = start()
+            .or_else(|error| match error.kind() {
+                // Another thread has just started a process while the binary was being written.
+                ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    start()
+                }
+                _ => Err(error),
+            })
             .map_err(|e| {
                 SubmitError::Ambiguous(format!("cannot start {}: {e}", self.haul.display()))
             });
