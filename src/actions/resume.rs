@@ -8,7 +8,6 @@ use crate::scheduler::JobState;
 use crate::store::claim::{self, Claim};
 use crate::store::identity::Process;
 use crate::store::journal::{Event, Journal};
-use crate::store::publish::replace;
 use crate::store::{RunDir, StoreError, binary};
 use crate::supervise::submission::{Held, Opening, opening};
 use anyhow::{Context, bail};
@@ -61,13 +60,13 @@ pub fn resume(run: &RunDir, with: With, script: Script) -> anyhow::Result<Resume
         With::Own => submit::own_binary(run)?,
         With::Upgrade(path) => binary::keep(&run.root(), path)?,
     };
-    if !submit::open(run, slot)? && fresh {
+    let mine = match fresh {
+        true => submit::open(run, slot)?,
+        false => submit::take_over(run, slot)?,
+    };
+    if !mine {
         bail!("{} is being resumed by somebody else this moment", run.id());
     }
-    replace(
-        &run.job(slot).join("submitter.json"),
-        &serde_json::to_vec(&own)?,
-    )?;
     let opened = |event: &Event| matches!(event, Event::Reopened { slot: s, .. } if *s == slot);
     if slot > 1 && !seen.entries.iter().any(|entry| opened(&entry.event)) {
         forget_requests(run)?;
@@ -144,7 +143,7 @@ fn held(run: &RunDir, slot: u32, by: &Held, words: &str) -> String {
         Held::Queued => format!("{id} is queued and will start by itself: {words}"),
         Held::Running => format!("{id} is starting: {words}"),
         Held::Submitting => {
-            let who = view::submitter(run, slot).map_or(String::new(), |process| {
+            let who = submit::submitter(run, slot).map_or(String::new(), |process| {
                 format!(" by process {} on {}", process.pid, process.host)
             });
             format!("{id} is being submitted{who}")

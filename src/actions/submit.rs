@@ -7,10 +7,11 @@ use crate::scheduler::local::Local;
 use crate::scheduler::{Request, Scheduler, SubmitError};
 use crate::store::identity::Process;
 use crate::store::journal::{Event, Journal};
-use crate::store::publish::publish;
+use crate::store::publish::{Published, publish, sync_directory};
 use crate::store::{Root, RunDir, StoreError, binary, select};
 use crate::supervise::submission::{Action, Event as Said, Known, Outcome, Submission};
 use anyhow::{Context, bail};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -71,24 +72,56 @@ pub fn submit(order: &Order) -> anyhow::Result<Submitted> {
     })
 }
 
-/// Makes the directory of a slot, exclusively: false when somebody was first.
+/// Makes the directory of a slot with its submitter in it, at once and exclusively: false when somebody was first.
 pub fn open(run: &RunDir, slot: u32) -> anyhow::Result<bool> {
-    let directory = run.job(slot);
-    if let Some(jobs) = directory.parent() {
-        std::fs::create_dir_all(jobs).map_err(StoreError::io("create", jobs))?;
-    }
-    match std::fs::create_dir(&directory) {
+    let jobs = run.path().join("jobs");
+    let own = Process::own().context("cannot read /proc/self/stat")?;
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos());
+    let fresh = jobs.join(format!(".{slot}.{}-{nanos:x}.tmp", own.pid));
+    std::fs::create_dir_all(&fresh).map_err(StoreError::io("create", &fresh))?;
+    publish(&fresh.join("submitter-1"), &serde_json::to_vec(&own)?)?;
+    // A directory that is not empty cannot be renamed over, and a slot never is empty.
+    match std::fs::rename(&fresh, run.job(slot)) {
         Ok(()) => {
-            let own = Process::own().context("cannot read /proc/self/stat")?;
-            publish(
-                &directory.join("submitter.json"),
-                &serde_json::to_vec(&own)?,
-            )?;
+            sync_directory(&jobs)?;
             Ok(true)
         }
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
-        Err(source) => Err(StoreError::io("create", directory)(source).into()),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists
+            ) =>
+        {
+            let _ = std::fs::remove_dir_all(&fresh);
+            Ok(false)
+        }
+        Err(source) => Err(StoreError::io("create", run.job(slot))(source).into()),
     }
+}
+
+/// Becomes the submitter of a slot whose submitter is dead, exclusively: false when somebody else was first.
+pub fn take_over(run: &RunDir, slot: u32) -> anyhow::Result<bool> {
+    let own = Process::own().context("cannot read /proc/self/stat")?;
+    let number = newest_submitter(run, slot) + 1;
+    let path = run.job(slot).join(format!("submitter-{number}"));
+    Ok(publish(&path, &serde_json::to_vec(&own)?)? == Published::Here)
+}
+
+/// Who submits a slot, or did last.
+pub fn submitter(run: &RunDir, slot: u32) -> Option<Process> {
+    let number = newest_submitter(run, slot);
+    let path = run.job(slot).join(format!("submitter-{number}"));
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+/// The highest n of the files `submitter-<n>`; 0 when there is none.
+fn newest_submitter(run: &RunDir, slot: u32) -> u32 {
+    (1..)
+        .take_while(|n| run.job(slot).join(format!("submitter-{n}")).exists())
+        .last()
+        .unwrap_or(0)
 }
 
 /// Writes what the slot's job needs; what stands there already stays.

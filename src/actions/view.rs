@@ -2,11 +2,12 @@
 
 use super::progress::{self, Progress};
 use super::standing::{Claimed, Facts, Standing, State, judge};
+use super::submit::submitter;
 use crate::plan::{Plan, SchedulerKind};
 use crate::scheduler::local::Local;
 use crate::scheduler::{JobState, Scheduler};
 use crate::store::claim::{CLOSED, newest};
-use crate::store::identity::{Life, Process};
+use crate::store::identity::Life;
 use crate::store::journal::{self, Entry, Event, Verdict};
 use crate::store::publish::replace;
 use crate::store::{RunDir, StoreError};
@@ -163,12 +164,6 @@ pub fn total_steps(plan: &Plan) -> Option<u64> {
         },
         None => plan.values.get("train.until.steps")?.parse().ok(),
     }
-}
-
-/// Who submits a slot, or did.
-pub fn submitter(run: &RunDir, slot: u32) -> Option<Process> {
-    let path = run.job(slot).join("submitter.json");
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
 /// The newest request to end: `cancel` or `stop`.
