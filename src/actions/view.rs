@@ -9,7 +9,7 @@ use crate::scheduler::{JobState, Scheduler};
 use crate::store::claim::{CLOSED, newest};
 use crate::store::identity::Life;
 use crate::store::journal::{self, Entry, Event, Verdict};
-use crate::store::publish::replace;
+use crate::store::publish::cache;
 use crate::store::{RunDir, StoreError};
 use crate::supervise::submission::{self, Known, Slot};
 use haul_runtime::contract::Until;
@@ -83,7 +83,7 @@ pub fn view(run: &RunDir) -> Result<View, StoreError> {
             view: seen.view.clone(),
         };
         // A root that cannot be written to is only slower.
-        let _ = serde_json::to_vec(&kept).map(|text| replace(&path, &text));
+        let _ = serde_json::to_vec(&kept).map(|text| cache(&path, &text));
     }
     Ok(seen.view)
 }

@@ -316,7 +316,7 @@ fn history(seed: u64, no_fence: bool) -> Result<(), String> {
 }
 
 /// The storm is over: everybody tells the truth, and the run must come to an end state.
-fn settle(world: &mut World, actors: &mut Vec<Actor>, dice: &mut Dice) -> Result<(), String> {
+fn settle(world: &mut World, actors: &mut [Actor], dice: &mut Dice) -> Result<(), String> {
     world.honest = true;
     for actor in actors.iter_mut() {
         while actor.busy() {
