@@ -1,5 +1,8 @@
 //! Jobs of the local scheduler with real processes: submission, keepers, limits, kills, resume, cancel.
 
+// A fault in the set-up of a test is a failure of the test.
+#![allow(clippy::unwrap_used)]
+
 use haul::actions::cancel::{self, How as Ending};
 use haul::actions::resume::{self, Resumed, With};
 use haul::actions::standing::State;
@@ -493,6 +496,9 @@ fn a_job_whose_submitter_died_before_the_answer_was_written_is_found_not_doubled
     let root = TestRoot::new();
     let submitted = root.submit("while [ ! -e go ]; do sleep 0.02; done\n");
     let run = &submitted.run;
+    wait_for("the job", || {
+        (root.state(&job_id(&submitted)) == JobState::Running).then_some(())
+    });
     // Without the line of the answer, and with its writer gone.
     let journal = std::fs::read_dir(run.journal())
         .unwrap()
@@ -605,17 +611,102 @@ fn faults_freeze_heal_and_switch_off_one_node() {
     assert!(alive(first));
 }
 
+/// `haul run` of a recipe whose job does `setup` before its supervisor starts.
+fn run_command(root: &TestRoot, setup: &str) -> std::process::Child {
+    let recipe = root.path().join("run.yaml");
+    let indented = setup.replace('\n', "\n    ");
+    std::fs::write(
+        &recipe,
+        format!(
+            "name: follow\nprogram: {{command: [\"true\"]}}\ntrain: {{until: {{steps: 3}}}}\njob: {{nodes: 1, ranks_per_node: 1, cores_per_rank: 1}}\nenvironment:\n  setup: |\n    {indented}\n"
+        ),
+    )
+    .unwrap();
+    Command::new(HAUL)
+        .arg("run")
+        .arg(&recipe)
+        .env("HAUL_ROOT", root.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn leaving_a_follower_changes_nothing() {
+    for signal in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGKILL] {
+        let root = TestRoot::new();
+        let go = root.path().join("go");
+        let setup = format!(
+            "while [ ! -e {} ]; do sleep 0.02; done\nexit 7",
+            go.display()
+        );
+        let follower = run_command(&root, &setup);
+        wait_for("the job", || {
+            let jobs = root.jobs();
+            let job = jobs.first()?;
+            (root.state(job) == JobState::Running).then_some(())
+        });
+        // Long enough to be following, and not needed for the assertions.
+        std::thread::sleep(Duration::from_millis(200));
+        kill(Pid::from_raw(follower.id() as i32), signal).unwrap();
+        let output = follower.wait_with_output().unwrap();
+        if signal != Signal::SIGKILL {
+            assert_eq!(output.status.code(), Some(5), "{output:?}");
+            let words = String::from_utf8_lossy(&output.stderr);
+            assert!(words.contains("the run goes on"), "{words}");
+            assert!(words.contains("haul cancel follow-"), "{words}");
+        }
+        assert_eq!(root.state("1"), JobState::Running);
+        std::fs::write(&go, "").unwrap();
+        assert_eq!(ended(&root, "1").how, How::Exited(7));
+    }
+}
+
+#[test]
+fn a_follower_tells_a_job_that_failed_before_its_supervisor_with_what_it_wrote() {
+    let root = TestRoot::new();
+    let follower = run_command(&root, "echo no such module >&2\nexit 7");
+    let output = follower.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("exited with code 7"), "{told}");
+    assert!(told.contains("no such module"), "{told}");
+    assert!(told.contains("haul resume follow-"), "{told}");
+}
+
+#[test]
+fn what_is_kept_of_a_run_that_is_over_is_not_believed_once_it_goes_on() {
+    let root = TestRoot::new();
+    let (mut submitter, run) = in_another_process(&root, "exit 1\n", &[]);
+    ended(&root, "1");
+    submitter.kill().unwrap();
+    submitter.wait().unwrap();
+    assert_eq!(view::view(&run).unwrap().state, State::Failed);
+    assert!(run.path().join("summary.json").exists());
+    let script: submit::Script = &|_, _| Ok("while [ ! -e go ]; do sleep 0.02; done\n".into());
+    resume::resume(&run, With::Own, script).unwrap();
+    let seen = view::view(&run).unwrap();
+    assert_eq!((seen.slot, seen.job.as_deref()), (2, Some("2")));
+    assert!(!seen.state.is_over(), "{seen:?}");
+}
+
 #[test]
 fn status_and_logs_speak_json_and_name_candidates() {
     let root = TestRoot::new();
     let empty = root.haul(&["status"]);
     assert_eq!(empty.status.code(), Some(0));
     assert!(String::from_utf8_lossy(&empty.stdout).contains("no runs"));
-    let first = root.submit("echo from the job\nexit 0\n");
-    let second = root.submit("exit 0\n");
-    for one in [&first, &second] {
-        ended(&root, &job_id(one));
+    let mut runs = Vec::new();
+    for script in ["echo from the job\nexit 0\n", "exit 0\n"] {
+        let (mut submitter, run) = in_another_process(&root, script, &[]);
+        submitter.kill().unwrap();
+        submitter.wait().unwrap();
+        ended(&root, &(runs.len() + 1).to_string());
+        runs.push(run);
     }
+    let [first, second] = [&runs[0], &runs[1]];
     for _ in 0..2 {
         // The second time from what was kept of runs that are over.
         let output = root.haul(&["status", "--json"]);
@@ -628,17 +719,17 @@ fn status_and_logs_speak_json_and_name_candidates() {
             .iter()
             .map(|run| run["id"].as_str().unwrap())
             .collect();
-        assert_eq!(ids, [second.run.id(), first.run.id()]);
+        assert_eq!(ids, [second.id(), first.id()]);
         assert_eq!(document["runs"][0]["state"], "failed");
     }
-    assert!(first.run.path().join("summary.json").exists());
+    assert!(first.path().join("summary.json").exists());
     let output = root.haul(&["status", "te"]);
     assert_eq!(output.status.code(), Some(1));
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(
-        words.contains(&first.run.id()) && words.contains(&second.run.id()),
+        words.contains(&first.id()) && words.contains(&second.id()),
         "{words}"
     );
-    let output = root.haul(&["logs", "--job", &first.run.id()]);
+    let output = root.haul(&["logs", "--job", &first.id()]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "from the job\n");
 }

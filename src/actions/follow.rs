@@ -5,7 +5,7 @@ use super::view::{self, Seen, View};
 use crate::plan::Plan;
 use crate::scheduler::JobState;
 use crate::store::journal::{self, Class, Event};
-use crate::store::tail::Tail;
+use crate::store::tail::{Tail, newest_lines};
 use crate::store::{RunDir, StoreError};
 use crate::ui::progress::RunBar;
 use anyhow::Context;
@@ -39,6 +39,8 @@ pub struct Ended {
     pub tokens_per_second: Option<f64>,
     /// From the first launch to the end.
     pub seconds: Option<f64>,
+    /// Of a run that failed: the end of the log of the rank that ended first, else of what the job script wrote.
+    pub last_words: Vec<String>,
 }
 
 /// Follows `run` on standard error.
@@ -188,9 +190,23 @@ impl Display {
         Ended {
             tokens_per_second: self.speed.mean(),
             seconds,
+            last_words: match seen.view.state {
+                State::Failed => last_words(&self.run, &seen),
+                _ => Vec::new(),
+            },
             view: seen.view,
         }
     }
+}
+
+fn last_words(run: &RunDir, seen: &Seen) -> Vec<String> {
+    const LINES: usize = 10;
+    let mut lines = match view::verdicts(&seen.entries).last() {
+        Some((_, verdict)) => verdict.log.clone(),
+        None => newest_lines(&run.job(seen.view.slot).join("job.out"), 4096),
+    };
+    lines.drain(..lines.len().saturating_sub(LINES));
+    lines
 }
 
 /// Tokens over seconds of the steps after the warm-up.

@@ -15,6 +15,7 @@ use crate::supervise::submission::{self, Known, Slot};
 use haul_runtime::contract::Until;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 /// What people and programs are told of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -36,8 +37,8 @@ pub struct View {
 /// The file that keeps the view of a run that is over; a cache, made again at any time.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
-    /// Whatever goes on with a run first makes a file in `journal/`, which changes this.
-    journal_changed: (i64, i64),
+    /// Whatever goes on with a run first makes a file in `journal/` or `jobs/`, which changes this.
+    changed: [(i64, i64); 2],
     view: View,
 }
 
@@ -64,12 +65,12 @@ pub fn scheduler(run: &RunDir, kind: SchedulerKind) -> anyhow::Result<Box<dyn Sc
 
 /// Looks at a run; for one that is over this reads one file.
 pub fn view(run: &RunDir) -> Result<View, StoreError> {
-    let changed = journal_changed(run);
+    let changed = changed(run);
     let path = run.path().join("summary.json");
     if let Some(kept) = std::fs::read(&path)
         .ok()
         .and_then(|text| serde_json::from_slice::<Kept>(&text).ok())
-        && Some(kept.journal_changed) == changed
+        && Some(kept.changed) == changed
         && kept.view.id == run.id()
     {
         return Ok(kept.view);
@@ -77,9 +78,11 @@ pub fn view(run: &RunDir) -> Result<View, StoreError> {
     let seen = look(run)?;
     let over = seen.view.state.is_over() && seen.view.state != State::Planned;
     let job_over = matches!(seen.job, Some(JobState::Ended(_)) | None);
-    if let (true, true, Some(journal_changed)) = (over, job_over, changed) {
+    // Somebody who is about to go on with the run has taken its newest slot.
+    let left_alone = submitter(run, seen.view.slot).is_none_or(|p| p.life() != Life::Alive);
+    if let (true, true, true, Some(changed)) = (over, job_over, left_alone, changed) {
         let kept = Kept {
-            journal_changed,
+            changed,
             view: seen.view.clone(),
         };
         // A root that cannot be written to is only slower.
@@ -88,9 +91,12 @@ pub fn view(run: &RunDir) -> Result<View, StoreError> {
     Ok(seen.view)
 }
 
-fn journal_changed(run: &RunDir) -> Option<(i64, i64)> {
-    let meta = std::fs::metadata(run.journal()).ok()?;
-    Some((meta.mtime(), meta.mtime_nsec()))
+fn changed(run: &RunDir) -> Option<[(i64, i64); 2]> {
+    let of = |path: PathBuf| {
+        let meta = std::fs::metadata(path).ok()?;
+        Some((meta.mtime(), meta.mtime_nsec()))
+    };
+    Some([of(run.journal())?, of(run.path().join("jobs"))?])
 }
 
 /// Looks at a run in full.

@@ -6,6 +6,7 @@ use crate::actions::standing::State;
 use crate::actions::status;
 use crate::store::RunDir;
 use crate::supervise::submission::Outcome;
+use crate::ui::style::visible;
 use crate::ui::{self, units};
 use serde_json::json;
 
@@ -67,6 +68,9 @@ fn summary(run: &RunDir, ended: &Ended) -> String {
     let mut text = format!("{} {}: {}\n", view.id, view.state.word(), view.words);
     if !figures.is_empty() {
         text.push_str(&format!("{}\n", figures.join(" · ")));
+    }
+    for line in &ended.last_words {
+        text.push_str(&format!("  | {}\n", visible(line)));
     }
     let report = run.report().join("report.html");
     if report.exists() {

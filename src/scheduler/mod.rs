@@ -24,7 +24,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request with the usual times: USR1 a fifth of the walltime before the limit but at most 120 s, 10 s from TERM to KILL.
+    /// A request with the usual times: USR1 a quarter of the walltime before the limit but at most 300 s, 10 s from TERM to KILL.
     pub fn new(
         token: String,
         script: PathBuf,
@@ -36,7 +36,7 @@ impl Request {
             script,
             directory,
             walltime_seconds,
-            warn_seconds: walltime_seconds.map_or(0.0, |limit| (limit / 5.0).min(120.0)),
+            warn_seconds: walltime_seconds.map_or(0.0, |limit| (limit / 4.0).min(300.0)),
             grace_seconds: 10.0,
         }
     }
