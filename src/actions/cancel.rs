@@ -43,7 +43,8 @@ pub fn cancel(run: &RunDir, how: How, say: &mut dyn FnMut(&str)) -> anyhow::Resu
         How::Now => say("asked to stop; waiting for it"),
     }
     let begin = Instant::now();
-    let kind = view::plan(run, seen.view.slot).map_or(SchedulerKind::Local, |plan| plan.machine.scheduler);
+    let kind =
+        view::plan(run, seen.view.slot).map_or(SchedulerKind::Local, |plan| plan.machine.scheduler);
     let scheduler = view::scheduler(run, kind)?;
     let mut asked = 0;
     loop {

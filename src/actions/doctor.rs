@@ -57,7 +57,10 @@ impl Check {
 /// Everything, for `root`.
 pub fn look(root: &Root) -> Vec<Check> {
     let mut checks = vec![cores(), instructions(), memory(), huge_pages(), bash()];
-    checks.extend([writable("run root", root.path()), writable("/tmp", Path::new("/tmp"))]);
+    checks.extend([
+        writable("run root", root.path()),
+        writable("/tmp", Path::new("/tmp")),
+    ]);
     checks.extend([space(root.path()), clock(root.path()), shared_memory()]);
     checks.extend(limits());
     checks.push(runs(root));
@@ -131,7 +134,11 @@ fn memory() -> Check {
     let total = kilobytes("MemTotal:").unwrap_or(0) << 10;
     let free = kilobytes("MemAvailable:").unwrap_or(0) << 10;
     let limit = read("/sys/fs/cgroup/memory.max").and_then(|text| text.trim().parse::<u64>().ok());
-    let mut seen = format!("{} of {} available", units::bytes(free), units::bytes(total));
+    let mut seen = format!(
+        "{} of {} available",
+        units::bytes(free),
+        units::bytes(total)
+    );
     if let Some(limit) = limit {
         seen.push_str(&format!(", cgroup limit {}", units::bytes(limit)));
     }
@@ -182,7 +189,13 @@ fn writable(name: &'static str, directory: &Path) -> Check {
         .and_then(|_| replace(&probe, b"2").map_err(|e| e.to_string()));
     let _ = std::fs::remove_file(&probe);
     match tried {
-        Ok(()) => ok(name, format!("{}: files can be made, linked, renamed, synced", directory.display())),
+        Ok(()) => ok(
+            name,
+            format!(
+                "{}: files can be made, linked, renamed, synced",
+                directory.display()
+            ),
+        ),
         Err(reason) => ok(name, reason).unless(false, Grade::Error, advice),
     }
 }
@@ -191,7 +204,11 @@ fn space(directory: &Path) -> Check {
     match nix::sys::statvfs::statvfs(directory) {
         Ok(stat) => {
             let free = stat.blocks_available() * stat.fragment_size();
-            ok("disk", format!("{} free in the run root", units::bytes(free))).unless(
+            ok(
+                "disk",
+                format!("{} free in the run root", units::bytes(free)),
+            )
+            .unless(
                 free > 2 << 30,
                 Grade::Warning,
                 "checkpoints of large models will not fit: --root names another place",
@@ -216,7 +233,14 @@ fn clock(directory: &Path) -> Check {
         .duration_since(before)
         .unwrap_or_else(|behind| behind.duration());
     let now = chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
-    ok("clock", format!("{now}, files differ by {}", units::duration(skew.as_secs_f64()))).unless(
+    ok(
+        "clock",
+        format!(
+            "{now}, files differ by {}",
+            units::duration(skew.as_secs_f64())
+        ),
+    )
+    .unless(
         skew < Duration::from_secs(5),
         Grade::Warning,
         "ages shown by `haul status` are wrong by this; nothing else depends on it",
@@ -246,7 +270,11 @@ fn limits() -> Vec<Check> {
     let processes = limit(Resource::RLIMIT_NPROC);
     let address = limit(Resource::RLIMIT_AS);
     vec![
-        ok("open files", words(files)).unless(files >= 1024, Grade::Warning, "raise it: ulimit -n 4096"),
+        ok("open files", words(files)).unless(
+            files >= 1024,
+            Grade::Warning,
+            "raise it: ulimit -n 4096",
+        ),
         ok("processes", words(processes)).unless(
             processes >= 256,
             Grade::Warning,
@@ -270,7 +298,8 @@ fn runs(root: &Root) -> Check {
         .take(RUNS)
         .filter_map(|run| view::view(run).ok())
         .filter(|view| {
-            matches!(view.state, State::Planned | State::Unknown) || view.words.contains("was killed")
+            matches!(view.state, State::Planned | State::Unknown)
+                || view.words.contains("was killed")
         })
         .map(|view| format!("{} ({})", view.id, view.words))
         .collect();

@@ -93,8 +93,14 @@ fn leave() -> anyhow::Result<SignalFd> {
 pub(super) fn left(leave: &SignalFd) -> anyhow::Result<bool> {
     let timeout = PollTimeout::try_from(POLL).unwrap_or(PollTimeout::ZERO);
     // An interrupted wait only makes the next look come sooner.
-    let _ = poll(&mut [PollFd::new(leave.as_fd(), PollFlags::POLLIN)], timeout);
-    Ok(leave.read_signal().context("cannot read signals")?.is_some())
+    let _ = poll(
+        &mut [PollFd::new(leave.as_fd(), PollFlags::POLLIN)],
+        timeout,
+    );
+    Ok(leave
+        .read_signal()
+        .context("cannot read signals")?
+        .is_some())
 }
 
 struct Display {
@@ -243,7 +249,8 @@ fn words(event: &Event) -> Option<String> {
         Event::Refused { reason, .. } => format!("refused: {reason}"),
         Event::Double { job, of, .. } => format!(
             "job {job} is a double of {} and has left",
-            of.as_deref().map_or("another".into(), |of| format!("job {of}"))
+            of.as_deref()
+                .map_or("another".into(), |of| format!("job {of}"))
         ),
         Event::Attempt {
             attempt, parent, ..

@@ -97,13 +97,9 @@ fn merge(files: Vec<Vec<String>>) -> Vec<String> {
         for line in lines {
             match line.split_once(' ') {
                 // RFC 3339 UTC with milliseconds sorts as text.
-<<<<<<< HEAD
-                Some((head, _)) if head.len() == 24 && head.ends_with('Z') => head.clone_into(&mut time),
-=======
                 Some((head, _)) if head.len() == 24 && head.ends_with('Z') => {
                     head.clone_into(&mut time);
                 }
->>>>>>> 8f67109 (store: caches are not synced; clippy)
                 _ => {}
             }
             keyed.push((time.clone(), file, line));

@@ -51,8 +51,13 @@ pub fn resume(run: &RunDir, with: With, script: Script) -> anyhow::Result<Resume
     let own = Process::own().context("cannot read /proc/self/stat")?;
     for earlier in &close {
         if let Claim::Double(owner) = claim::close(run, *earlier, &own, journal.epoch())? {
-            let job = owner.map_or("an unknown job".into(), |owner| format!("job {}", owner.job));
-            bail!("{} is held: {job} took slot {earlier} this moment", run.id());
+            let job = owner.map_or("an unknown job".into(), |owner| {
+                format!("job {}", owner.job)
+            });
+            bail!(
+                "{} is held: {job} took slot {earlier} this moment",
+                run.id()
+            );
         }
     }
     let plan = plan(run, slot)?;
@@ -120,7 +125,11 @@ fn plan(run: &RunDir, slot: u32) -> anyhow::Result<Plan> {
 /// Requests to end the job before are not for the next one.
 fn forget_requests(run: &RunDir) -> Result<(), StoreError> {
     let directory = run.control();
-    for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(&directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         let path = entry.path();
         std::fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
     }

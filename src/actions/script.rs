@@ -1,9 +1,9 @@
 //! Use case: the text of job.sh.
 
 use crate::plan::Plan;
-use crate::render::JobContext;
+use crate::render::{self, JobContext};
 
 /// job.sh of a slot, by the templates inside the binary.
-pub fn job(_plan: &Plan, _context: &JobContext) -> anyhow::Result<String> {
-    anyhow::bail!("job scripts come with a later version")
+pub fn job(plan: &Plan, context: &JobContext) -> anyhow::Result<String> {
+    Ok(render::job_script(plan, context)?)
 }

@@ -125,7 +125,9 @@ pub fn judge(facts: &Facts) -> Standing {
         return standing(state, words);
     }
     match (&facts.claim, &facts.job) {
-        (Claimed::Owner { job, life }, state) => owned(facts, job, *life, state.as_ref().map(|s| &s.1)),
+        (Claimed::Owner { job, life }, state) => {
+            owned(facts, job, *life, state.as_ref().map(|s| &s.1))
+        }
         (_, Some((job, state))) => unclaimed(facts, job, state),
         (_, None) => unsubmitted(facts),
     }
@@ -179,9 +181,10 @@ fn live(facts: &Facts) -> Standing {
         _ => {}
     }
     let newest = life.iter().rev().find_map(|entry| match &entry.event {
-        Event::Judged { verdict, .. } => {
-            Some(Err(format!("{}; the next attempt is prepared", verdict.words)))
-        }
+        Event::Judged { verdict, .. } => Some(Err(format!(
+            "{}; the next attempt is prepared",
+            verdict.words
+        ))),
         Event::Attempt { attempt, .. } => Some(Err(format!("attempt {attempt} is being launched"))),
         Event::Launched { attempt, world, .. } => Some(Ok((*attempt, *world))),
         _ => None,
@@ -194,7 +197,10 @@ fn live(facts: &Facts) -> Standing {
                 let of = facts
                     .total_steps
                     .map_or(String::new(), |total| format!(" of {total}"));
-                standing(State::Training, format!("step {step}{of}, attempt {attempt}"))
+                standing(
+                    State::Training,
+                    format!("step {step}{of}, attempt {attempt}"),
+                )
             }
             _ => {
                 let plural = if world == 1 { "" } else { "s" };
@@ -217,7 +223,10 @@ fn unclaimed(facts: &Facts, job: &str, state: &JobState) -> Standing {
         ),
         JobState::Ending(end) => standing(
             State::Stopping,
-            format!("job {job} {}; what it left running is being ended", end.words()),
+            format!(
+                "job {job} {}; what it left running is being ended",
+                end.words()
+            ),
         ),
         JobState::Ended(end) => {
             let mut standing = over(facts, job, end);

@@ -140,7 +140,10 @@ pub fn details_text(run: &RunDir, seen: &Seen, width: Option<usize>, style: Styl
         text.push_str(&attempts.render(width, style));
     }
     if seen.damaged > 0 {
-        text.push_str(&format!("\n{} journal lines are damaged and were left out\n", seen.damaged));
+        text.push_str(&format!(
+            "\n{} journal lines are damaged and were left out\n",
+            seen.damaged
+        ));
     }
     text.push_str(&format!("\n{}\n", next(view)));
     text
@@ -149,13 +152,26 @@ pub fn details_text(run: &RunDir, seen: &Seen, width: Option<usize>, style: Styl
 fn figures(view: &View) -> Vec<(&'static str, String)> {
     let progress = &view.progress;
     let rows = [
-        ("started", view.created.as_deref().map(|time| format!("{time} ({} ago)", age(Some(time))))),
+        (
+            "started",
+            view.created
+                .as_deref()
+                .map(|time| format!("{time} ({} ago)", age(Some(time)))),
+        ),
         ("step", Some(step(view)).filter(|s| !s.is_empty())),
         ("loss", progress.loss.map(units::loss)),
         ("validation loss", progress.validation_loss.map(units::loss)),
-        ("speed", progress.tokens_per_second.map(|s| units::rate(s, "tokens/s"))),
+        (
+            "speed",
+            progress
+                .tokens_per_second
+                .map(|s| units::rate(s, "tokens/s")),
+        ),
         ("step time", progress.step_seconds.map(units::duration)),
-        ("checkpoint", progress.saved_step.map(|step| format!("step {step}"))),
+        (
+            "checkpoint",
+            progress.saved_step.map(|step| format!("step {step}")),
+        ),
     ];
     rows.into_iter()
         .filter_map(|(name, value)| Some((name, value?)))

@@ -52,10 +52,7 @@ pub fn submit(order: &Order) -> anyhow::Result<Submitted> {
     publish(&run.resolved(), order.resolved.as_bytes())?;
     let mut provenance = order.provenance.clone();
     provenance["binary"] = haul.display().to_string().into();
-    publish(
-        &run.provenance(),
-        &serde_json::to_vec_pretty(&provenance)?,
-    )?;
+    publish(&run.provenance(), &serde_json::to_vec_pretty(&provenance)?)?;
     open(&run, 1)?;
     prepare(&run, 1, order.plan, &haul, order.script)?;
     let mut journal = Journal::open(&run, "submitter")?;

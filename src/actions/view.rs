@@ -189,7 +189,12 @@ fn request(run: &RunDir) -> Option<String> {
 }
 
 /// All jobs of a slot that are known: from the journal and under the slot's name.
-fn jobs(run: &RunDir, slot: u32, kind: SchedulerKind, entries: &[Entry]) -> Vec<(String, JobState)> {
+fn jobs(
+    run: &RunDir,
+    slot: u32,
+    kind: SchedulerKind,
+    entries: &[Entry],
+) -> Vec<(String, JobState)> {
     let mut jobs: Vec<String> = entries
         .iter()
         .filter_map(|entry| match &entry.event {

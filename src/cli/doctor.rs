@@ -15,7 +15,11 @@ impl Command {
             let document = json!({ "schema": doctor::SCHEMA, "checks": checks });
             ui::print(&format!("{document:#}\n"))?;
         } else {
-            ui::print(&doctor::text(&checks, style::width(), style::Style::stdout()))?;
+            ui::print(&doctor::text(
+                &checks,
+                style::width(),
+                style::Style::stdout(),
+            ))?;
         }
         let failed = checks.iter().any(|check| check.grade == Grade::Error);
         Ok(if failed { Exit::Usage } else { Exit::Done })

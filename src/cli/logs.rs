@@ -39,7 +39,8 @@ impl Command {
             },
         );
         if global.json {
-            let document = json!({ "schema": "haul.logs/1", "run": run.id(), "lines": logs.lines() });
+            let document =
+                json!({ "schema": "haul.logs/1", "run": run.id(), "lines": logs.lines() });
             ui::print(&format!("{document:#}\n"))?;
             return Ok(Exit::Done);
         }
@@ -74,7 +75,9 @@ impl Command {
 fn write(lines: &[String]) -> std::io::Result<bool> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
-    let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
+    let text = lines
+        .iter()
+        .fold(String::new(), |text, line| text + line + "\n");
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),

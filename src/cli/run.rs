@@ -18,7 +18,10 @@ pub struct Command {
 
 impl Command {
     pub(super) fn run(self, global: &Global) -> anyhow::Result<Exit> {
-        let submitted = submit::submit(&self.recipe, global)?;
+        let submitted = match submit::submit(&self.recipe, global)? {
+            Ok(submitted) => submitted,
+            Err(exit) => return Ok(exit),
+        };
         let id = submitted.run.id();
         if !matches!(submitted.outcome, Outcome::Submitted(_)) {
             return submit::outcome(&id, &submitted.outcome);
@@ -55,7 +58,9 @@ fn summary(run: &RunDir, ended: &Ended) -> String {
     let view = &ended.view;
     let progress = &view.progress;
     let figures = [
-        progress.loss.map(|loss| format!("loss {}", units::loss(loss))),
+        progress
+            .loss
+            .map(|loss| format!("loss {}", units::loss(loss))),
         progress
             .validation_loss
             .map(|loss| format!("validation loss {}", units::loss(loss))),

@@ -2,12 +2,14 @@
 
 use super::{Global, RecipeArgs, exit::Coded, exit::Exit};
 use crate::actions::submit::{self, Order, Submitted};
-use crate::actions::{check, provenance, script};
+use crate::actions::{provenance, script};
 use crate::store::Root;
 use crate::supervise::submission::Outcome;
 use crate::ui;
 use anyhow::Context;
 use serde_json::json;
+
+const SCHEMA: &str = "haul.submit/1";
 
 #[derive(Debug, clap::Args)]
 pub struct Command {
@@ -17,7 +19,10 @@ pub struct Command {
 
 impl Command {
     pub(super) fn run(self, global: &Global) -> anyhow::Result<Exit> {
-        let submitted = submit(&self.recipe, global)?;
+        let submitted = match submit(&self.recipe, global)? {
+            Ok(submitted) => submitted,
+            Err(exit) => return Ok(exit),
+        };
         let id = submitted.run.id();
         if global.json {
             print_json(&submitted)?;
@@ -30,23 +35,15 @@ impl Command {
     }
 }
 
-/// Reads the recipe and submits it.
-pub(super) fn submit(recipe: &RecipeArgs, global: &Global) -> anyhow::Result<Submitted> {
-    let checked = check::load(&check::Request {
-        recipe: &recipe.recipe,
-        set: &recipe.set,
-        machine: recipe.machine.as_deref(),
-        root: global.root.as_deref(),
-        user_config: check::user_config(),
-        cores: check::allowed_cores(),
-    })
-    .map_err(|faults| Coded {
-        exit: Exit::Recipe,
-        words: faults.to_string(),
-    })?;
-    for warning in &checked.warnings {
-        ui::say(&warning.render(&checked.sources, crate::recipe::diagnostic::Style::Plain));
-    }
+/// Reads the recipe and submits it; `Err` is the exit code of a recipe with faults, which have been told.
+pub(super) fn submit(
+    recipe: &RecipeArgs,
+    global: &Global,
+) -> anyhow::Result<Result<Submitted, Exit>> {
+    let checked = match super::check::checked(global, recipe, SCHEMA) {
+        Ok(checked) => checked,
+        Err(exit) => return Ok(Err(exit)),
+    };
     let binary = std::env::current_exe().context("cannot find the running binary")?;
     submit::submit(&Order {
         root: Root::new(checked.root),
@@ -57,6 +54,7 @@ pub(super) fn submit(recipe: &RecipeArgs, global: &Global) -> anyhow::Result<Sub
         binary: &binary,
         script: &script::job,
     })
+    .map(Ok)
 }
 
 pub(super) fn print_json(submitted: &Submitted) -> anyhow::Result<()> {
@@ -65,7 +63,7 @@ pub(super) fn print_json(submitted: &Submitted) -> anyhow::Result<()> {
         Outcome::Refused(reason) | Outcome::Unclear(reason) => (None, Some(reason)),
     };
     let document = json!({
-        "schema": "haul.submit/1",
+        "schema": SCHEMA,
         "run": submitted.run.id(),
         "directory": submitted.run.path(),
         "slot": submitted.slot,

@@ -64,7 +64,10 @@ mod tests {
         std::fs::write(&source, "#!/bin/sh\nexit 7\n").unwrap();
         let kept = keep(&root, &source).unwrap();
         assert_eq!(keep(&root, &source).unwrap(), kept);
-        assert_eq!(std::fs::read_dir(root.path().join("bin")).unwrap().count(), 1);
+        assert_eq!(
+            std::fs::read_dir(root.path().join("bin")).unwrap().count(),
+            1
+        );
         let status = std::process::Command::new(&kept).status().unwrap();
         assert_eq!(status.code(), Some(7));
         let name = kept.file_name().unwrap().to_str().unwrap().to_owned();

@@ -1,7 +1,7 @@
 //! Run ids, the runs of a root, and which run a user means.
 
-use super::layout::{Root, RunDir};
 use super::StoreError;
+use super::layout::{Root, RunDir};
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -248,7 +248,14 @@ mod tests {
 
     #[test]
     fn other_directories_are_no_runs() {
-        for name in ["bin", ".local", "a-b-c", "A-261130-aaaa", "-261130-aaaa", "x-261130-aa1a"] {
+        for name in [
+            "bin",
+            ".local",
+            "a-b-c",
+            "A-261130-aaaa",
+            "-261130-aaaa",
+            "x-261130-aa1a",
+        ] {
             assert_eq!(Id::parse(name), None, "{name}");
         }
     }

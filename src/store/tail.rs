@@ -61,10 +61,16 @@ pub fn newest_lines(path: &Path, bytes: u64) -> Vec<String> {
     if file.read_exact_at(&mut text, from).is_err() {
         return Vec::new();
     }
-    let end = text.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    let end = text
+        .iter()
+        .rposition(|b| *b == b'\n')
+        .map_or(0, |at| at + 1);
     let start = match from {
         0 => 0,
-        _ => text.iter().position(|b| *b == b'\n').map_or(end, |at| at + 1),
+        _ => text
+            .iter()
+            .position(|b| *b == b'\n')
+            .map_or(end, |at| at + 1),
     };
     String::from_utf8_lossy(text.get(start..end).unwrap_or_default())
         .lines()

@@ -136,7 +136,9 @@ fn a_job_without_an_owner() {
         .job(ended(How::Signalled(15)))
         .is(State::Cancelled, "SIGTERM");
     // The lost answer of a killed submitter: the job was taken all the same.
-    seen(&[intent()]).job(JobState::Queued).is(State::Queued, "7");
+    seen(&[intent()])
+        .job(JobState::Queued)
+        .is(State::Queued, "7");
 }
 
 #[test]
@@ -205,7 +207,9 @@ fn an_owner_that_is_gone_or_out_of_sight() {
     far(JobState::Running).is(State::Starting, "launched");
     far(JobState::Unknown("down".into())).is(State::Unknown, "not seen");
     far(ended(How::Signalled(9))).is(State::Failed, "SIGKILL");
-    seen(&[]).owner(Life::Unknown).is(State::Unknown, "from here");
+    seen(&[])
+        .owner(Life::Unknown)
+        .is(State::Unknown, "from here");
 }
 
 #[test]
@@ -226,7 +230,12 @@ fn what_the_supervisor_said_counts_until_the_run_is_opened_again() {
         slot: 2,
         upgrade: false,
     };
-    seen(&[tombstone(), finished(Outcome::Cancelled), reopened, intent()])
-        .job(JobState::Queued)
-        .is(State::Queued, "waits");
+    seen(&[
+        tombstone(),
+        finished(Outcome::Cancelled),
+        reopened,
+        intent(),
+    ])
+    .job(JobState::Queued)
+    .is(State::Queued, "waits");
 }

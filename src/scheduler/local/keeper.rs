@@ -63,8 +63,8 @@ pub fn detach(directory: &Path) -> anyhow::Result<()> {
 pub fn keep(directory: &Path) -> anyhow::Result<()> {
     let path = directory.join("request");
     let text = std::fs::read(&path).map_err(StoreError::io("read", &path))?;
-    let asked: Asked = serde_json::from_slice(&text)
-        .with_context(|| format!("{} is damaged", path.display()))?;
+    let asked: Asked =
+        serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
     nix::sys::prctl::set_child_subreaper(true).context("cannot become a subreaper")?;
     let wakes = wakes()?;
     let own = Holder::own().context("cannot read /proc/self/stat")?;
@@ -110,9 +110,7 @@ pub(super) fn end_without_keeper(directory: &Path, how: Cancel) {
         Cancel::Kill => {
             let below = descendants(process.pid);
             send(process.pid, Signal::SIGKILL);
-            below
-                .into_iter()
-                .for_each(|pid| send(pid, Signal::SIGKILL));
+            below.into_iter().for_each(|pid| send(pid, Signal::SIGKILL));
         }
     }
 }
@@ -210,7 +208,9 @@ impl<'a> Keeper<'a> {
         }
         match self.status.clone() {
             Some(how) => self.end(how),
-            None => self.end(How::Lost("no process of the job was left to wait for".into())),
+            None => self.end(How::Lost(
+                "no process of the job was left to wait for".into(),
+            )),
         }
     }
 
@@ -264,7 +264,9 @@ impl<'a> Keeper<'a> {
     }
 
     fn requests(&mut self) {
-        if self.directory.join("cancel-kill").exists() && self.kill_at.is_none_or(|at| at > Instant::now()) {
+        if self.directory.join("cancel-kill").exists()
+            && self.kill_at.is_none_or(|at| at > Instant::now())
+        {
             self.because.get_or_insert(Because::Cancelled);
             self.kill_at = Some(Instant::now());
         } else if self.directory.join("cancel-term").exists() {
@@ -318,7 +320,10 @@ impl<'a> Keeper<'a> {
         };
         let timeout = PollTimeout::try_from(poll_time).unwrap_or(PollTimeout::ZERO);
         // An error only makes the next look come sooner.
-        let _ = poll(&mut [PollFd::new(wakes.as_fd(), PollFlags::POLLIN)], timeout);
+        let _ = poll(
+            &mut [PollFd::new(wakes.as_fd(), PollFlags::POLLIN)],
+            timeout,
+        );
     }
 }
 

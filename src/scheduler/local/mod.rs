@@ -301,7 +301,11 @@ fn unaccepted(directory: &Path) -> JobState {
             return JobState::Unknown(format!("cannot read {}: {error}", path.display()));
         }
     };
-    match asked.submitter.as_ref().map_or(Life::Unknown, Process::life) {
+    match asked
+        .submitter
+        .as_ref()
+        .map_or(Life::Unknown, Process::life)
+    {
         Life::Alive => return JobState::Queued,
         Life::Unknown => {
             return JobState::Unknown("its submitter cannot be seen from here".into());

@@ -151,7 +151,10 @@ impl World {
                     .collect();
                 let job = if !self.honest && dice.one_in(6) {
                     Job::Unknown("timed out".into())
-                } else if seen.iter().any(|p| matches!(p, Phase::Running | Phase::Owner)) {
+                } else if seen
+                    .iter()
+                    .any(|p| matches!(p, Phase::Running | Phase::Owner))
+                {
                     Job::Running
                 } else if seen.contains(&Phase::Queued) {
                     Job::Queued
@@ -339,7 +342,10 @@ fn settle(world: &mut World, actors: &mut [Actor], dice: &mut Dice) -> Result<()
     }
     for _ in 0..4 {
         for job in 0..world.jobs.len() {
-            if matches!(world.jobs[job].phase, Phase::Hidden | Phase::Queued | Phase::Running) {
+            if matches!(
+                world.jobs[job].phase,
+                Phase::Hidden | Phase::Queued | Phase::Running
+            ) {
                 world.turn(job, dice);
             }
         }
@@ -348,7 +354,8 @@ fn settle(world: &mut World, actors: &mut [Actor], dice: &mut Dice) -> Result<()
         }
     }
     match (&last.over, &last.slot) {
-        (Some(Opening::Held { .. }), _) | (None, Some((.., Action::Done(Outcome::Submitted(_))))) => {
+        (Some(Opening::Held { .. }), _)
+        | (None, Some((.., Action::Done(Outcome::Submitted(_))))) => {
             if world.owners() == 1 || world.jobs.iter().any(|j| j.phase == Phase::Ended) {
                 Ok(())
             } else {
