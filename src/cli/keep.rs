@@ -1,12 +1,32 @@
-//! `haul keep`.
+//! `haul keep`: the steps of a local job's keeper.
 
 use super::{Global, exit::Exit};
+use crate::actions::keep;
+use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
-pub struct Command {}
+pub struct Command {
+    #[command(subcommand)]
+    step: Step,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Step {
+    /// Start the keeper of a job in a session of its own
+    Detach { directory: PathBuf },
+    /// Be the keeper
+    Run { directory: PathBuf },
+    /// Be the job's own process
+    Job { directory: PathBuf, script: PathBuf },
+}
 
 impl Command {
     pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
-        anyhow::bail!("`haul keep` comes with a later version")
+        match self.step {
+            Step::Detach { directory } => keep::detach(&directory)?,
+            Step::Run { directory } => keep::keep(&directory)?,
+            Step::Job { directory, script } => keep::become_job(&directory, &script)?,
+        }
+        Ok(Exit::Done)
     }
 }

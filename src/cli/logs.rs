@@ -1,12 +1,86 @@
 //! `haul logs`.
 
-use super::{Global, exit::Exit};
+use super::{Global, exit::Exit, status};
+use crate::actions::logs::{Logs, Wanted};
+use crate::actions::view;
+use crate::ui;
+use serde_json::json;
+use std::io::ErrorKind;
+use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
-pub struct Command {}
+pub struct Command {
+    /// `last`, a run id, the start of one, or a name (its newest run)
+    #[arg(value_name = "RUN", default_value = "last")]
+    run: String,
+    /// Go on with what is added, until the run ends
+    #[arg(short, long, conflicts_with = "json")]
+    follow: bool,
+    /// Lines of this rank only
+    #[arg(long, value_name = "N")]
+    rank: Option<usize>,
+    /// Lines of this attempt only
+    #[arg(long, value_name = "N")]
+    attempt: Option<u32>,
+    /// What the job scripts and supervisors wrote, instead of the ranks
+    #[arg(long, conflicts_with_all = ["rank", "attempt"])]
+    job: bool,
+}
 
 impl Command {
-    pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
-        anyhow::bail!("`haul logs` comes with a later version")
+    pub(super) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let run = status::run(global, &self.run)?;
+        let mut logs = Logs::new(
+            &run,
+            Wanted {
+                attempt: self.attempt,
+                rank: self.rank,
+                job: self.job,
+            },
+        );
+        if global.json {
+            let document =
+                json!({ "schema": "haul.logs/1", "run": run.id(), "lines": logs.lines() });
+            ui::print(&format!("{document:#}\n"))?;
+            return Ok(Exit::Done);
+        }
+        let mut any = false;
+        loop {
+            // Looked at before reading: what was written until the end is still read.
+            let over = !self.follow || view::view(&run)?.state.is_over();
+            let lines = logs.lines();
+            any |= !lines.is_empty();
+            if !write(&lines)? {
+                return Ok(Exit::Done);
+            }
+            if over {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(150));
+        }
+        if !any {
+            ui::say(&format!("no such lines in {}", run.path().display()));
+            if !self.job {
+                ui::say(&format!(
+                    "what its job script wrote: haul logs --job {}",
+                    run.id()
+                ));
+            }
+        }
+        Ok(Exit::Done)
+    }
+}
+
+/// False when nobody reads any more.
+fn write(lines: &[String]) -> std::io::Result<bool> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    let text = lines
+        .iter()
+        .fold(String::new(), |text, line| text + line + "\n");
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
     }
 }

@@ -1,12 +1,96 @@
-//! `haul run`.
+//! `haul run`: submit, then follow.
 
-use super::{Global, exit::Exit};
+use super::{Global, RecipeArgs, exit::Exit, submit};
+use crate::actions::follow::{self, Ended, Followed};
+use crate::actions::standing::State;
+use crate::actions::status;
+use crate::store::RunDir;
+use crate::supervise::submission::Outcome;
+use crate::ui::style::visible;
+use crate::ui::{self, units};
+use serde_json::json;
 
 #[derive(Debug, clap::Args)]
-pub struct Command {}
+pub struct Command {
+    #[command(flatten)]
+    recipe: RecipeArgs,
+}
 
 impl Command {
-    pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
-        anyhow::bail!("`haul run` comes with a later version")
+    pub(super) fn run(self, global: &Global) -> anyhow::Result<Exit> {
+        let submitted = match submit::submit(&self.recipe, global)? {
+            Ok(submitted) => submitted,
+            Err(exit) => return Ok(exit),
+        };
+        let id = submitted.run.id();
+        if !matches!(submitted.outcome, Outcome::Submitted(_)) {
+            return submit::outcome(&id, &submitted.outcome);
+        }
+        ui::say(&format!("run {id} in {}", submitted.run.path().display()));
+        follow(&submitted.run, global)
+    }
+}
+
+/// Follows a run and tells how it ended; the exit code says it too.
+pub(super) fn follow(run: &RunDir, global: &Global) -> anyhow::Result<Exit> {
+    let id = run.id();
+    match follow::follow(run)? {
+        Followed::Ended(ended) => {
+            if global.json {
+                let document = json!({ "schema": "haul.run/1", "run": ended });
+                ui::print(&format!("{document:#}\n"))?;
+            } else {
+                ui::print(&summary(run, &ended))?;
+            }
+            Ok(exit(ended.view.state))
+        }
+        Followed::Left(view) => {
+            let words = format!("the run goes on ({})", view.state.word());
+            ui::say(&format!(
+                "\n{words}: haul status {id} · haul logs -f {id} · haul cancel {id}"
+            ));
+            Ok(Exit::Unfinished)
+        }
+    }
+}
+
+fn summary(run: &RunDir, ended: &Ended) -> String {
+    let view = &ended.view;
+    let progress = &view.progress;
+    let figures = [
+        progress
+            .loss
+            .map(|loss| format!("loss {}", units::loss(loss))),
+        progress
+            .validation_loss
+            .map(|loss| format!("validation loss {}", units::loss(loss))),
+        ended
+            .tokens_per_second
+            .map(|speed| units::rate(speed, "tokens/s")),
+        ended.seconds.map(units::duration),
+    ];
+    let figures: Vec<String> = figures.into_iter().flatten().collect();
+    let mut text = format!("{} {}: {}\n", view.id, view.state.word(), view.words);
+    if !figures.is_empty() {
+        text.push_str(&format!("{}\n", figures.join(" · ")));
+    }
+    for line in &ended.last_words {
+        text.push_str(&format!("  | {}\n", visible(line)));
+    }
+    let report = run.report().join("report.html");
+    if report.exists() {
+        text.push_str(&format!("report: {}\n", report.display()));
+    }
+    text.push_str(&format!("{}\n", status::next(view)));
+    text
+}
+
+/// The exit code of a run's state.
+pub(super) fn exit(state: State) -> Exit {
+    match state {
+        State::Finished => Exit::Done,
+        State::Failed => Exit::Failed,
+        State::Cancelled => Exit::Cancelled,
+        _ => Exit::Unfinished,
     }
 }

@@ -42,6 +42,38 @@ pub fn claim(run: &RunDir, slot: u32, owner: &Owner) -> Result<Claim, StoreError
     })
 }
 
+/// The job of a claim that belongs to no job: the slot is closed.
+pub const CLOSED: &str = "closed";
+
+/// Closes a slot: takes the next place of its chain for nobody, so that neither a late job nor a requeue of its owner can claim it.
+/// [`Claim::Won`] when it is closed now or was before; else the owner that came in between.
+pub fn close(run: &RunDir, slot: u32, process: &Process, epoch: u64) -> Result<Claim, StoreError> {
+    let directory = run.job(slot);
+    std::fs::create_dir_all(&directory).map_err(StoreError::io("create", &directory))?;
+    if let Some(Some(owner)) = newest(run, slot)
+        && owner.job == CLOSED
+    {
+        return Ok(Claim::Won);
+    }
+    let restart = (0..).find(|r| read(&directory, *r).is_none()).unwrap_or(0);
+    let owner = Owner {
+        job: CLOSED.into(),
+        restart,
+        epoch,
+        process: process.clone(),
+    };
+    let content = serde_json::to_vec(&owner).unwrap_or_default();
+    Ok(
+        match publish(&directory.join(format!("claim-{restart}")), &content)? {
+            Published::Here => Claim::Won,
+            Published::Before => match read(&directory, restart).flatten() {
+                Some(owner) if owner.job == CLOSED => Claim::Won,
+                other => Claim::Double(other),
+            },
+        },
+    )
+}
+
 /// The newest claim of a slot: absent when unclaimed, `Some(None)` when it is unreadable (taken by an unknown owner).
 pub fn newest(run: &RunDir, slot: u32) -> Option<Option<Owner>> {
     let directory = run.job(slot);
@@ -60,6 +92,33 @@ fn read(directory: &Path, restart: u32) -> Option<Option<Owner>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_closed_slot_is_claimed_by_nobody_not_even_by_a_requeue_of_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::new(dir.path());
+        let own = Process::own().unwrap();
+        let owner = |restart| Owner {
+            job: "a".into(),
+            restart,
+            epoch: 1,
+            process: own.clone(),
+        };
+        assert_eq!(close(&run, 1, &own, 2).unwrap(), Claim::Won);
+        assert_eq!(close(&run, 1, &own, 3).unwrap(), Claim::Won);
+        assert!(matches!(
+            claim(&run, 1, &owner(0)).unwrap(),
+            Claim::Double(_)
+        ));
+        std::fs::create_dir_all(run.job(2)).unwrap();
+        assert_eq!(claim(&run, 2, &owner(0)).unwrap(), Claim::Won);
+        assert_eq!(close(&run, 2, &own, 2).unwrap(), Claim::Won);
+        assert!(matches!(
+            claim(&run, 2, &owner(1)).unwrap(),
+            Claim::Double(_)
+        ));
+        assert_eq!(newest(&run, 2).unwrap().unwrap().job, CLOSED);
+    }
 
     #[test]
     fn a_slot_has_one_owner_and_only_its_requeue_may_follow() {

@@ -1,10 +1,13 @@
 //! The run directory: layout, publication, journal, claims, identity of processes. One door to the files of a run.
 
+pub mod binary;
 pub mod claim;
 pub mod identity;
 pub mod journal;
 pub mod layout;
 pub mod publish;
+pub mod select;
+pub mod tail;
 
 pub use layout::{Root, RunDir};
 

@@ -16,7 +16,7 @@ pub enum Published {
 /// Writes a unique temporary file beside `path`, fsyncs it, links it to `path`, fsyncs the directory.
 /// Where hard links are refused, falls back to O_EXCL on `path` itself: readers must then check the content.
 pub fn publish(path: &Path, content: &[u8]) -> Result<Published, StoreError> {
-    let (directory, temporary) = temporary(path, content)?;
+    let (directory, temporary) = temporary(path, content, Durable::Yes)?;
     let linked = std::fs::hard_link(&temporary, path);
     let outcome = match linked {
         Ok(()) => Ok(Published::Here),
@@ -33,12 +33,29 @@ pub fn publish(path: &Path, content: &[u8]) -> Result<Published, StoreError> {
 
 /// Replaces `path` by rename: for files that are made again at any time, such as reports.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
-    let (directory, temporary) = temporary(path, content)?;
+    let (directory, temporary) = temporary(path, content, Durable::Yes)?;
     std::fs::rename(&temporary, path).map_err(StoreError::io("replace", path))?;
     sync_directory(&directory)
 }
 
-fn temporary(path: &Path, content: &[u8]) -> Result<(PathBuf, PathBuf), StoreError> {
+/// Replaces `path` by rename without waiting for the disk: for caches, whose loss costs time only.
+pub fn cache(path: &Path, content: &[u8]) -> Result<(), StoreError> {
+    let (_, temporary) = temporary(path, content, Durable::No)?;
+    std::fs::rename(&temporary, path).map_err(StoreError::io("replace", path))
+}
+
+/// Whether a file has to outlive a crash of the machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Durable {
+    Yes,
+    No,
+}
+
+fn temporary(
+    path: &Path,
+    content: &[u8],
+    durable: Durable,
+) -> Result<(PathBuf, PathBuf), StoreError> {
     use std::sync::atomic::{AtomicU64, Ordering};
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let directory = path.parent().unwrap_or(Path::new(".")).to_path_buf();
@@ -56,7 +73,10 @@ fn temporary(path: &Path, content: &[u8]) -> Result<(PathBuf, PathBuf), StoreErr
         .create_new(true)
         .open(&temporary)
         .map_err(StoreError::io("create", &temporary))?;
-    let written = file.write_all(content).and_then(|()| file.sync_all());
+    let written = file.write_all(content).and_then(|()| match durable {
+        Durable::Yes => file.sync_all(),
+        Durable::No => Ok(()),
+    });
     if let Err(source) = written {
         let _ = std::fs::remove_file(&temporary);
         return Err(StoreError::Io {

@@ -1,0 +1,122 @@
+//! Use case: ends a run and waits until it has ended. First a record that outlives everybody, then the supervisor, then the scheduler.
+
+use super::standing::State;
+use super::view::{self, View};
+use crate::plan::SchedulerKind;
+use crate::scheduler::{Cancel, JobState};
+use crate::store::claim;
+use crate::store::identity::{Life, Process};
+use crate::store::journal::{Event, Journal, Outcome};
+use crate::store::publish::publish;
+use crate::store::{RunDir, StoreError};
+use anyhow::Context;
+use std::time::{Duration, Instant};
+
+/// How a run is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    Now,
+    /// After a checkpoint; `haul resume` goes on from it.
+    Save,
+}
+
+/// How long the supervisor may take before the scheduler is asked.
+const SUPERVISOR: Duration = Duration::from_secs(15);
+/// How long the scheduler may take before it is asked to kill.
+const SCHEDULER: Duration = Duration::from_secs(20);
+/// How long after that the run is given up on.
+const KILL: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Ends `run`; `say` is told what is being waited for. A run that has ended already is left as it is.
+pub fn cancel(run: &RunDir, how: How, say: &mut dyn FnMut(&str)) -> anyhow::Result<View> {
+    let seen = view::look(run)?;
+    if seen.view.state == State::Planned {
+        return never_submitted(run);
+    }
+    if seen.view.state.is_over() {
+        return Ok(seen.view);
+    }
+    ask(run, how)?;
+    match how {
+        How::Save => say("asked for a checkpoint and a stop; waiting for it"),
+        How::Now => say("asked to stop; waiting for it"),
+    }
+    let begin = Instant::now();
+    let kind =
+        view::plan(run, seen.view.slot).map_or(SchedulerKind::Local, |plan| plan.machine.scheduler);
+    let scheduler = view::scheduler(run, kind)?;
+    let mut asked = 0;
+    loop {
+        let seen = view::look(run)?;
+        let job_over = matches!(seen.job, Some(JobState::Ended(_)) | None);
+        if seen.view.state.is_over() && job_over {
+            return Ok(seen.view);
+        }
+        let waited = begin.elapsed();
+        let owned = claim::newest(run, seen.view.slot)
+            .flatten()
+            .is_some_and(|owner| owner.process.life() != Life::Dead);
+        // Without a supervisor there is nobody to ask but the scheduler.
+        let due = match (how, owned) {
+            (How::Save, true) => None,
+            (_, true) => Some(SUPERVISOR),
+            (_, false) => Some(Duration::from_millis(500)),
+        };
+        if let (Some(job), Some(due)) = (&seen.view.job, due) {
+            if asked == 0 && waited >= due {
+                asked = 1;
+                scheduler.cancel(job, Cancel::Term)?;
+            } else if asked == 1 && waited >= due + SCHEDULER {
+                asked = 2;
+                say("it does not end by itself; killing it");
+                scheduler.cancel(job, Cancel::Kill)?;
+            } else if asked == 2 && waited >= due + SCHEDULER + KILL {
+                return Ok(seen.view);
+            }
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Writes the tombstone and the request, unless they stand.
+fn ask(run: &RunDir, how: How) -> anyhow::Result<()> {
+    let (word, reason) = match how {
+        How::Now => ("cancel", "cancelled by `haul cancel`"),
+        How::Save => ("stop", "stopped by `haul cancel --save`"),
+    };
+    let directory = run.control();
+    let stands = std::fs::read_dir(&directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|entry| {
+            let name = entry.file_name();
+            name.to_string_lossy().ends_with(&format!("-{word}"))
+        });
+    if stands {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&directory).map_err(StoreError::io("create", &directory))?;
+    let mut journal = Journal::open(run, "canceller")?;
+    journal.append(Event::Tombstone {
+        reason: reason.into(),
+    })?;
+    let name = format!("{}-{word}", journal.epoch());
+    publish(&directory.join(name), reason.as_bytes())?;
+    Ok(())
+}
+
+/// Nobody was asked to run it: closing its slot ends it.
+fn never_submitted(run: &RunDir) -> anyhow::Result<View> {
+    let mut journal = Journal::open(run, "canceller")?;
+    let own = Process::own().context("cannot read /proc/self/stat")?;
+    for slot in run.numbers("jobs") {
+        claim::close(run, slot, &own, journal.epoch())?;
+    }
+    journal.append(Event::Finished {
+        outcome: Outcome::Cancelled,
+        words: "cancelled before it was submitted".into(),
+    })?;
+    Ok(view::look(run)?.view)
+}

@@ -1,0 +1,110 @@
+//! How far a run is: the newest figures of its metrics, from the end of the file only.
+
+use crate::store::RunDir;
+use crate::store::tail::newest_lines;
+use haul_runtime::contract::metrics::{Kind, Line};
+use serde::{Deserialize, Serialize};
+
+/// Bytes read from the end of metrics.jsonl: some hundred lines.
+const END: u64 = 64 << 10;
+/// Newest steps the speed is the mean of.
+const SPEED_STEPS: usize = 20;
+
+/// Absent means unknown.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// The attempt the figures are of.
+    pub attempt: Option<u32>,
+    pub step: Option<u64>,
+    pub tokens: Option<u64>,
+    pub loss: Option<f64>,
+    pub validation_loss: Option<f64>,
+    /// Mean over the newest steps.
+    pub tokens_per_second: Option<f64>,
+    pub step_seconds: Option<f64>,
+    pub saved_step: Option<u64>,
+    /// RFC 3339 UTC: when the newest line was written.
+    pub updated: Option<String>,
+}
+
+/// Figures of the newest attempt that has any.
+pub fn newest(run: &RunDir) -> Progress {
+    run.numbers("attempts")
+        .into_iter()
+        .rev()
+        .map(|attempt| {
+            let lines = newest_lines(&run.metrics(attempt), END);
+            let lines: Vec<Line> = lines
+                .iter()
+                .filter_map(|line| serde_json::from_str(line).ok())
+                .collect();
+            of(attempt, &lines)
+        })
+        .find(|progress| progress.updated.is_some() || progress.step.is_some())
+        .unwrap_or_default()
+}
+
+fn of(attempt: u32, lines: &[Line]) -> Progress {
+    let newest = |kind| lines.iter().rev().find(move |line| line.kind == kind);
+    let steps: Vec<&Line> = lines
+        .iter()
+        .filter(|line| matches!(line.kind, Kind::Step | Kind::Skip))
+        .collect();
+    let recent = &steps[steps.len().saturating_sub(SPEED_STEPS)..];
+    let last = recent.last();
+    let seconds: Vec<f64> = recent.iter().filter_map(|line| line.step_seconds).collect();
+    let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+    let mean = Some(mean).filter(|mean| *mean > 0.0);
+    let step = last.and_then(|line| line.step);
+    Progress {
+        attempt: Some(attempt),
+        step,
+        tokens: last.and_then(|line| line.tokens),
+        loss: newest(Kind::Step).and_then(|line| line.loss),
+        validation_loss: newest(Kind::Eval).and_then(|line| line.loss),
+        tokens_per_second: tokens_per_step(recent).zip(mean).map(|(t, s)| t / s),
+        step_seconds: mean,
+        saved_step: newest(Kind::Save).and_then(|line| line.step),
+        updated: lines.iter().rev().find_map(|line| line.time.clone()),
+    }
+}
+
+fn tokens_per_step(recent: &[&Line]) -> Option<f64> {
+    let (first, last) = (recent.first()?, recent.last()?);
+    let steps = last.step?.checked_sub(first.step?)?;
+    let tokens = last.tokens?.checked_sub(first.tokens?)?;
+    (steps > 0).then(|| tokens as f64 / steps as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn speed_is_the_mean_of_the_newest_steps_and_absent_stays_unknown() {
+        let step = |step: u64, seconds| Line {
+            step: Some(step),
+            tokens: Some(step * 1000),
+            loss: Some(1.0 / step as f64),
+            step_seconds: Some(seconds),
+            time: Some(format!("t{step}")),
+            ..Line::new(Kind::Step)
+        };
+        let mut lines: Vec<Line> = (1..=30)
+            .map(|s| step(s, if s <= 10 { 9.0 } else { 0.5 }))
+            .collect();
+        lines.push(Line {
+            step: Some(30),
+            loss: Some(2.5),
+            ..Line::new(Kind::Eval)
+        });
+        let progress = of(2, &lines);
+        assert_eq!(progress.step, Some(30));
+        assert_eq!(progress.step_seconds, Some(0.5));
+        assert_eq!(progress.tokens_per_second, Some(2000.0));
+        assert_eq!(progress.validation_loss, Some(2.5));
+        assert_eq!(progress.saved_step, None);
+        assert_eq!(progress.updated.as_deref(), Some("t30"));
+        assert_eq!(of(1, &[Line::new(Kind::Step)]).tokens_per_second, None);
+    }
+}

@@ -1,0 +1,245 @@
+//! Use case: what runs are doing, as tables and as JSON.
+
+use super::standing::State;
+use super::view::{self, Seen, View};
+use crate::scheduler::JobState;
+use crate::store::journal::Event;
+use crate::store::{Root, RunDir, StoreError, select};
+use crate::ui::style::{Style, visible};
+use crate::ui::table::Table;
+use crate::ui::units;
+use serde_json::{Value, json};
+
+pub const SCHEMA: &str = "haul.status/1";
+
+/// The newest runs of a root, and how many there are in all.
+pub struct Runs {
+    pub views: Vec<View>,
+    pub total: usize,
+}
+
+/// Looks at the newest `limit` runs; the others are counted only.
+pub fn runs(root: &Root, limit: usize) -> Result<Runs, StoreError> {
+    let runs = select::newest_first(root)?;
+    let total = runs.len();
+    let mut views = runs
+        .iter()
+        .take(limit)
+        .map(view::view)
+        .collect::<Result<Vec<View>, _>>()?;
+    views.sort_by(|a, b| b.created.cmp(&a.created));
+    Ok(Runs { views, total })
+}
+
+impl Runs {
+    pub fn to_json(&self, root: &Root) -> Value {
+        json!({
+            "schema": SCHEMA,
+            "root": root.path(),
+            "total": self.total,
+            "runs": self.views,
+        })
+    }
+
+    pub fn table(&self, width: Option<usize>, style: Style) -> String {
+        let mut table = Table::new(&[
+            "run",
+            "state",
+            ">step",
+            ">loss",
+            ">tokens/s",
+            ">age",
+            "what",
+        ]);
+        for view in &self.views {
+            let progress = &view.progress;
+            table.row([
+                view.id.clone(),
+                coloured(view.state, style),
+                step(view),
+                progress.loss.map_or(String::new(), units::loss),
+                progress
+                    .tokens_per_second
+                    .map_or(String::new(), units::count),
+                age(view.created.as_deref()),
+                visible(&view.words),
+            ]);
+        }
+        let mut text = table.render(width, style);
+        if self.total > self.views.len() {
+            let left = self.total - self.views.len();
+            text.push_str(&style.dim(&format!("and {left} older; --all shows them")));
+            text.push('\n');
+        }
+        text
+    }
+}
+
+fn step(view: &View) -> String {
+    match (view.progress.step, view.total_steps) {
+        (Some(step), Some(total)) => format!("{step}/{total}"),
+        (Some(step), None) => step.to_string(),
+        (None, _) => String::new(),
+    }
+}
+
+fn coloured(state: State, style: Style) -> String {
+    let word = state.word();
+    match state {
+        State::Finished => style.green(word),
+        State::Failed => style.red(word),
+        State::Cancelled | State::Waiting | State::Unknown | State::Planned => style.yellow(word),
+        _ => style.cyan(word),
+    }
+}
+
+/// How long ago, in one unit or two.
+fn age(created: Option<&str>) -> String {
+    let time = created.and_then(|time| chrono::DateTime::parse_from_rfc3339(time).ok());
+    time.map_or(String::new(), |time| {
+        let seconds = chrono::Utc::now().signed_duration_since(time).num_seconds();
+        units::duration(seconds.max(1) as f64)
+    })
+}
+
+/// One run in detail.
+pub fn details(run: &RunDir) -> Result<Seen, StoreError> {
+    view::look(run)
+}
+
+pub fn details_json(run: &RunDir, seen: &Seen) -> Value {
+    json!({
+        "schema": SCHEMA,
+        "run": seen.view,
+        "directory": run.path(),
+        "job": seen.job,
+        "journal": seen.entries,
+        "damaged_journal_lines": seen.damaged,
+    })
+}
+
+/// One run in detail, for people.
+pub fn details_text(run: &RunDir, seen: &Seen, width: Option<usize>, style: Style) -> String {
+    let view = &seen.view;
+    let mut text = format!(
+        "{}  {}: {}\n\n",
+        style.bold(&view.id),
+        coloured(view.state, style),
+        visible(&view.words)
+    );
+    let mut facts = Table::new(&["", ""]);
+    for (name, value) in figures(view) {
+        facts.row([name.to_owned(), value]);
+    }
+    facts.row(["job".to_owned(), job(view, seen.job.as_ref())]);
+    facts.row(["files", &run.path().display().to_string()]);
+    text.push_str(&facts.render(width, style));
+    let attempts = attempts(seen);
+    if !attempts.rows.is_empty() {
+        text.push('\n');
+        text.push_str(&attempts.render(width, style));
+    }
+    if seen.damaged > 0 {
+        text.push_str(&format!(
+            "\n{} journal lines are damaged and were left out\n",
+            seen.damaged
+        ));
+    }
+    text.push_str(&format!("\n{}\n", next(view)));
+    text
+}
+
+fn figures(view: &View) -> Vec<(&'static str, String)> {
+    let progress = &view.progress;
+    let rows = [
+        (
+            "started",
+            view.created
+                .as_deref()
+                .map(|time| format!("{time} ({} ago)", age(Some(time)))),
+        ),
+        ("step", Some(step(view)).filter(|s| !s.is_empty())),
+        ("loss", progress.loss.map(units::loss)),
+        ("validation loss", progress.validation_loss.map(units::loss)),
+        (
+            "speed",
+            progress
+                .tokens_per_second
+                .map(|s| units::rate(s, "tokens/s")),
+        ),
+        ("step time", progress.step_seconds.map(units::duration)),
+        (
+            "checkpoint",
+            progress.saved_step.map(|step| format!("step {step}")),
+        ),
+    ];
+    rows.into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+}
+
+fn job(view: &View, state: Option<&JobState>) -> String {
+    let Some(job) = &view.job else {
+        return "none".into();
+    };
+    let state = match state {
+        Some(JobState::Queued) => "queued".into(),
+        Some(JobState::Running) => "running".into(),
+        Some(JobState::Ending(end)) => format!("{}, being cleaned up", end.words()),
+        Some(JobState::Ended(end)) => end.words(),
+        Some(JobState::Unknown(reason)) => format!("unknown: {reason}"),
+        None => "unknown".into(),
+    };
+    format!("{job} (slot {}): {state}", view.slot)
+}
+
+fn attempts(seen: &Seen) -> Table {
+    let mut table = Table::new(&[">attempt", "from", "checkpoints", "how it ended"]);
+    for entry in &seen.entries {
+        let Event::Attempt {
+            attempt, parent, ..
+        } = &entry.event
+        else {
+            continue;
+        };
+        let saved: Vec<u64> = seen
+            .entries
+            .iter()
+            .filter_map(|entry| match &entry.event {
+                Event::Saved {
+                    attempt: a, step, ..
+                } if a == attempt => Some(*step),
+                _ => None,
+            })
+            .collect();
+        let verdict = view::verdicts(&seen.entries)
+            .into_iter()
+            .find(|(a, _)| a == attempt)
+            .map_or("".into(), |(_, verdict)| visible(&verdict.words));
+        table.row([
+            attempt.to_string(),
+            parent.map_or("nothing".into(), |at| {
+                format!("step {} of attempt {}", at.step, at.attempt)
+            }),
+            match saved.as_slice() {
+                [] => "none".into(),
+                [one] => format!("step {one}"),
+                [first, .., last] => format!("{}: step {first} to {last}", saved.len()),
+            },
+            verdict,
+        ]);
+    }
+    table
+}
+
+/// The command somebody who reads this would want next.
+pub fn next(view: &View) -> String {
+    let id = &view.id;
+    match view.state {
+        State::Finished => format!("next: haul report {id} · haul sample {id}"),
+        State::Failed => format!("next: haul logs {id} · haul resume {id}"),
+        State::Cancelled | State::Waiting | State::Planned => format!("next: haul resume {id}"),
+        State::Unknown => format!("next: haul logs {id}"),
+        _ => format!("next: haul logs -f {id} · haul cancel {id}"),
+    }
+}

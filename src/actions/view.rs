@@ -1,0 +1,319 @@
+//! A run as it is seen from its files and its scheduler. Runs that are over are kept as one small file each, read again in one look.
+
+use super::progress::{self, Progress};
+use super::standing::{Claimed, Facts, Standing, State, judge};
+use super::submit::submitter;
+use crate::plan::{Plan, SchedulerKind};
+use crate::scheduler::local::Local;
+use crate::scheduler::{JobState, Scheduler};
+use crate::store::claim::{CLOSED, newest};
+use crate::store::identity::Life;
+use crate::store::journal::{self, Entry, Event, Verdict};
+use crate::store::publish::cache;
+use crate::store::{RunDir, StoreError};
+use crate::supervise::submission::{self, Known, Slot};
+use haul_runtime::contract::Until;
+use serde::{Deserialize, Serialize};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// What people and programs are told of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    pub id: String,
+    pub state: State,
+    pub words: String,
+    /// RFC 3339 UTC.
+    pub created: Option<String>,
+    /// When the run ended, for one that is over.
+    pub ended: Option<String>,
+    pub slot: u32,
+    pub job: Option<String>,
+    /// Steps of the whole run, where they are known.
+    pub total_steps: Option<u64>,
+    pub progress: Progress,
+}
+
+/// The file that keeps the view of a run that is over; a cache, made again at any time.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    /// Whatever goes on with a run first makes a file in `journal/` or `jobs/`, which changes this.
+    changed: [(i64, i64); 2],
+    view: View,
+}
+
+/// Everything seen of a run, in detail.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    pub view: View,
+    pub entries: Vec<Entry>,
+    /// Damaged lines of the journal.
+    pub damaged: usize,
+    pub job: Option<JobState>,
+}
+
+/// The scheduler of a run.
+pub fn scheduler(run: &RunDir, kind: SchedulerKind) -> anyhow::Result<Box<dyn Scheduler>> {
+    match kind {
+        SchedulerKind::Local => {
+            let haul = std::env::current_exe()?;
+            Ok(Box::new(Local::new(run.root(), haul)))
+        }
+        SchedulerKind::Slurm => anyhow::bail!("Slurm comes with a later version"),
+    }
+}
+
+/// Looks at a run; for one that is over this reads one file.
+pub fn view(run: &RunDir) -> Result<View, StoreError> {
+    let changed = changed(run);
+    let path = run.path().join("summary.json");
+    if let Some(kept) = std::fs::read(&path)
+        .ok()
+        .and_then(|text| serde_json::from_slice::<Kept>(&text).ok())
+        && Some(kept.changed) == changed
+        && kept.view.id == run.id()
+    {
+        return Ok(kept.view);
+    }
+    let seen = look(run)?;
+    let over = seen.view.state.is_over() && seen.view.state != State::Planned;
+    let job_over = matches!(seen.job, Some(JobState::Ended(_)) | None);
+    // Somebody who is about to go on with the run has taken its newest slot.
+    let left_alone = submitter(run, seen.view.slot).is_none_or(|p| p.life() != Life::Alive);
+    if let (true, true, true, Some(changed)) = (over, job_over, left_alone, changed) {
+        let kept = Kept {
+            changed,
+            view: seen.view.clone(),
+        };
+        // A root that cannot be written to is only slower.
+        let _ = serde_json::to_vec(&kept).map(|text| cache(&path, &text));
+    }
+    Ok(seen.view)
+}
+
+fn changed(run: &RunDir) -> Option<[(i64, i64); 2]> {
+    let of = |path: PathBuf| {
+        let meta = std::fs::metadata(path).ok()?;
+        Some((meta.mtime(), meta.mtime_nsec()))
+    };
+    Some([of(run.journal())?, of(run.path().join("jobs"))?])
+}
+
+/// Looks at a run in full.
+pub fn look(run: &RunDir) -> Result<Seen, StoreError> {
+    let (entries, damaged) = journal::read(run)?;
+    let facts = facts(run, entries);
+    let Standing { state, words } = judge(&facts);
+    let time = |entry: Option<&Entry>| entry.map(|e| e.time.clone());
+    let finished = facts
+        .entries
+        .iter()
+        .rfind(|entry| matches!(entry.event, Event::Finished { .. }));
+    let view = View {
+        id: run.id(),
+        state,
+        words,
+        created: time(facts.entries.first()),
+        ended: time(finished.or(facts.entries.last())).filter(|_| state.is_over()),
+        slot: facts.slot,
+        job: facts.job.as_ref().map(|(job, _)| job.clone()),
+        total_steps: facts.total_steps,
+        progress: facts.progress,
+    };
+    Ok(Seen {
+        view,
+        entries: facts.entries,
+        damaged,
+        job: facts.job.map(|(_, state)| state),
+    })
+}
+
+fn facts(run: &RunDir, entries: Vec<Entry>) -> Facts {
+    let slot = run.numbers("jobs").last().copied().unwrap_or(1);
+    let plan = plan(run, slot);
+    let claim = match newest(run, slot) {
+        None => Claimed::Nobody,
+        Some(None) => Claimed::Unreadable,
+        Some(Some(owner)) if owner.job == CLOSED => Claimed::Closed,
+        Some(Some(owner)) => Claimed::Owner {
+            life: owner.process.life(),
+            job: owner.job,
+        },
+    };
+    let kind = plan
+        .as_ref()
+        .map_or(SchedulerKind::Local, |p| p.machine.scheduler);
+    Facts {
+        slot,
+        submitter: submitter(run, slot).map(|p| p.life()),
+        job: job(run, slot, kind, &entries, &claim),
+        claim,
+        request: request(run),
+        progress: progress::newest(run),
+        total_steps: plan.as_ref().and_then(total_steps),
+        entries,
+    }
+}
+
+/// The plan of a slot; absent when it is not there or of a version that cannot be read.
+pub fn plan(run: &RunDir, slot: u32) -> Option<Plan> {
+    serde_json::from_slice(&std::fs::read(run.plan(slot)).ok()?).ok()
+}
+
+/// Steps of the whole run, where its end is given by steps or tokens.
+pub fn total_steps(plan: &Plan) -> Option<u64> {
+    match &plan.train_config {
+        Some(config) => match config.train.until {
+            Until::Steps(steps) => Some(steps),
+            Until::Tokens(tokens) => Some(tokens.div_ceil(config.tokens_per_step().max(1))),
+            Until::Seconds(_) => None,
+        },
+        None => plan.values.get("train.until.steps")?.parse().ok(),
+    }
+}
+
+/// The newest request to end: `cancel` or `stop`.
+fn request(run: &RunDir) -> Option<String> {
+    let names = std::fs::read_dir(run.control()).ok()?.flatten();
+    let words: Vec<String> = names
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some(name.rsplit_once('-')?.1.to_owned())
+        })
+        .collect();
+    let has = |word: &str| words.iter().any(|w| w == word);
+    ["cancel", "stop"]
+        .into_iter()
+        .find(|word| has(word))
+        .map(str::to_owned)
+}
+
+/// All jobs of a slot that are known: from the journal and under the slot's name.
+fn jobs(
+    run: &RunDir,
+    slot: u32,
+    kind: SchedulerKind,
+    entries: &[Entry],
+) -> Vec<(String, JobState)> {
+    let mut jobs: Vec<String> = entries
+        .iter()
+        .filter_map(|entry| match &entry.event {
+            Event::Submitted { slot: s, job } if *s == slot => Some(job.clone()),
+            _ => None,
+        })
+        .collect();
+    let Ok(scheduler) = scheduler(run, kind) else {
+        let unknown = JobState::Unknown("its scheduler comes with a later version".into());
+        return jobs.into_iter().map(|j| (j, unknown.clone())).collect();
+    };
+    for job in scheduler.look_up(&token(run, slot)).unwrap_or_default() {
+        if !jobs.contains(&job) {
+            jobs.push(job);
+        }
+    }
+    let states = scheduler.states(&jobs);
+    jobs.into_iter()
+        .filter_map(|job| Some((job.clone(), states.get(&job)?.clone())))
+        .collect()
+}
+
+fn job(
+    run: &RunDir,
+    slot: u32,
+    kind: SchedulerKind,
+    entries: &[Entry],
+    claim: &Claimed,
+) -> Option<(String, JobState)> {
+    let mut jobs = jobs(run, slot, kind, entries);
+    if let Claimed::Owner { job: owner, .. } = claim
+        && let Some(at) = jobs.iter().position(|(job, _)| job == owner)
+    {
+        return Some(jobs.swap_remove(at));
+    }
+    let live = jobs
+        .iter()
+        .rposition(|(_, state)| !matches!(state, JobState::Ended(_)));
+    let at = live.or(jobs.len().checked_sub(1))?;
+    Some(jobs.swap_remove(at))
+}
+
+/// The name of a slot's job.
+pub fn token(run: &RunDir, slot: u32) -> String {
+    format!("haul-{}-{slot}", run.id())
+}
+
+/// What the journal knows of a slot's submission.
+pub fn known(entries: &[Entry], slot: u32) -> Known {
+    let mut known = Known::Nothing;
+    for entry in entries {
+        known = match (&entry.event, known) {
+            (Event::Submitted { slot: s, job }, _) if *s == slot => Known::Submitted(job.clone()),
+            (Event::Refused { slot: s, reason }, Known::Nothing | Known::Intent) if *s == slot => {
+                Known::Refused(reason.clone())
+            }
+            (Event::Intent { slot: s, .. }, Known::Nothing) if *s == slot => Known::Intent,
+            (_, known) => known,
+        };
+    }
+    known
+}
+
+/// What is seen of all slots by somebody who wants to continue the run.
+pub fn slots(run: &RunDir, entries: &[Entry]) -> Vec<Slot> {
+    let numbers = run.numbers("jobs");
+    numbers
+        .into_iter()
+        .map(|number| {
+            let kind = plan(run, number).map_or(SchedulerKind::Local, |p| p.machine.scheduler);
+            let states = jobs(run, number, kind, entries);
+            Slot {
+                number,
+                known: known(entries, number),
+                submitter_alive: submitter(run, number).and_then(|p| match p.life() {
+                    Life::Alive => Some(true),
+                    Life::Dead => Some(false),
+                    Life::Unknown => None,
+                }),
+                claim: match newest(run, number) {
+                    None => submission::Claimed::Nobody,
+                    Some(None) => submission::Claimed::Unknown,
+                    Some(Some(owner)) if owner.job == CLOSED => submission::Claimed::Closed,
+                    Some(Some(owner)) => match owner.process.life() {
+                        Life::Alive => submission::Claimed::Alive,
+                        Life::Dead => submission::Claimed::Dead,
+                        Life::Unknown => submission::Claimed::Unknown,
+                    },
+                },
+                job: together(&states),
+            }
+        })
+        .collect()
+}
+
+fn together(states: &[(String, JobState)]) -> submission::Job {
+    let any = |is: fn(&JobState) -> bool| states.iter().any(|(_, state)| is(state));
+    let unknown = states.iter().find_map(|(_, state)| match state {
+        JobState::Unknown(reason) => Some(reason.clone()),
+        _ => None,
+    });
+    if any(|s| matches!(s, JobState::Running | JobState::Ending(_))) {
+        submission::Job::Running
+    } else if any(|s| matches!(s, JobState::Queued)) {
+        submission::Job::Queued
+    } else if let Some(reason) = unknown {
+        submission::Job::Unknown(reason)
+    } else if states.is_empty() {
+        submission::Job::None
+    } else {
+        submission::Job::Ended
+    }
+}
+
+/// How the attempts of a run ended, in order.
+pub fn verdicts(entries: &[Entry]) -> Vec<(u32, &Verdict)> {
+    let judged = entries.iter().filter_map(|entry| match &entry.event {
+        Event::Judged { attempt, verdict } => Some((*attempt, verdict)),
+        _ => None,
+    });
+    judged.collect()
+}
