@@ -102,7 +102,8 @@ fn the_json_report() {
     insta::assert_snapshot!("json", serde_json::to_string_pretty(&value).unwrap());
 }
 
-/// Six significant digits: the last bits of `exp` differ between machines.
+/// Six significant digits, since the last bits of `exp` differ between machines; keys in order, since a feature of
+/// serde_json that others may turn on keeps them otherwise.
 fn round(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Number(number) if number.is_f64() => {
@@ -110,7 +111,12 @@ fn round(value: &mut serde_json::Value) {
             *value = rounded.into();
         }
         serde_json::Value::Array(items) => items.iter_mut().for_each(round),
-        serde_json::Value::Object(map) => map.values_mut().for_each(round),
+        serde_json::Value::Object(map) => {
+            let sorted: std::collections::BTreeMap<_, _> =
+                std::mem::take(map).into_iter().collect();
+            map.extend(sorted);
+            map.values_mut().for_each(round);
+        }
         _ => {}
     }
 }

@@ -186,3 +186,113 @@ pub fn sample(run: &RunDir, found: &Found, wish: &Wish) -> anyhow::Result<ExitSt
         .status()
         .with_context(|| format!("cannot start {}", command.get_program().display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::journal::Journal;
+    use haul_runtime::contract::checkpoint::{FileEntry, SCHEMA};
+
+    /// A run of two attempts, the second from step 20 of the first, with checkpoints at (attempt, step).
+    fn run(points: &[(u32, u64)]) -> (tempfile::TempDir, RunDir) {
+        let root = tempfile::tempdir().unwrap();
+        let run = Root::new(root.path()).run("tiny-261130-aaaa");
+        let mut journal = Journal::open(&run, "supervisor").unwrap();
+        for (attempt, parent) in [
+            (1, None),
+            (
+                2,
+                Some(Point {
+                    attempt: 1,
+                    step: 20,
+                }),
+            ),
+        ] {
+            let event = Event::Attempt {
+                attempt,
+                slot: 1,
+                parent,
+            };
+            journal.append(event).unwrap();
+        }
+        for (attempt, step) in points {
+            let directory = run.checkpoints(*attempt).join(format!("step-{step}"));
+            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::write(directory.join("w.safetensors"), [0; 8]).unwrap();
+            let manifest = serde_json::json!({
+                "schema": SCHEMA, "attempt": attempt, "step": step, "parent": null, "fingerprint": "",
+                "files": [FileEntry { path: "w.safetensors".into(), bytes: 8, blake3: None }],
+                "pieces": [],
+            });
+            std::fs::write(directory.join(MANIFEST), manifest.to_string()).unwrap();
+        }
+        (root, run)
+    }
+
+    fn found(run: &RunDir, step: Option<u64>) -> (Option<(u32, u64)>, usize) {
+        let mut refused = Vec::new();
+        let found = checkpoint(run, step, &mut refused).ok();
+        (found.map(|f| (f.at.attempt, f.at.step)), refused.len())
+    }
+
+    #[test]
+    fn the_newest_whole_checkpoint_of_the_lineage_is_taken() {
+        let (_root, run) = run(&[(1, 10), (1, 20), (1, 90), (2, 30), (2, 40)]);
+        assert_eq!(found(&run, None), (Some((2, 40)), 0));
+        assert_eq!(found(&run, Some(10)), (Some((1, 10)), 0));
+        assert_eq!(found(&run, Some(90)), (None, 0), "abandoned");
+
+        std::fs::write(run.checkpoints(2).join("step-40/w.safetensors"), [0; 5]).unwrap();
+        std::fs::write(run.checkpoints(2).join("step-30").join(MANIFEST), "{").unwrap();
+        assert_eq!(found(&run, None), (Some((1, 20)), 2));
+        let mut journal = Journal::open(&run, "supervisor").unwrap();
+        let event = Event::Unreadable {
+            at: Point {
+                attempt: 1,
+                step: 20,
+            },
+            reason: "sum".into(),
+        };
+        journal.append(event).unwrap();
+        assert_eq!(found(&run, None), (Some((1, 10)), 2));
+    }
+
+    #[test]
+    fn the_runs_own_binary_gets_the_wish_unchanged() {
+        let (root, run) = run(&[(2, 40)]);
+        let at = checkpoint(&run, None, &mut Vec::new()).unwrap();
+        let binary = root.path().join("bin/abc");
+        std::fs::create_dir_all(root.path().join("bin")).unwrap();
+        std::fs::write(&binary, "").unwrap();
+        // The run was copied: the recorded place is gone, the copy beside the run stands.
+        std::fs::write(run.provenance(), r#"{"binary": "/gone/bin/abc"}"#).unwrap();
+        std::fs::create_dir_all(run.job(1)).unwrap();
+        std::fs::write(run.plan(1), "{}").unwrap();
+        let wish = Wish {
+            prompt: "--x $(y) 'z'".into(),
+            tokens: 5,
+            temperature: 0.5,
+            top_k: 3,
+            seed: 9,
+        };
+        let command = command(&run, &at, &wish).unwrap();
+        assert_eq!(command.get_program(), binary);
+        let arguments: Vec<&str> = command.get_args().map(|a| a.to_str().unwrap()).collect();
+        let plan = run.plan(1);
+        let expected = [
+            "worker",
+            "--mode",
+            "sample",
+            "--plan",
+            plan.to_str().unwrap(),
+            "--load",
+            at.directory.to_str().unwrap(),
+            "--prompt=--x $(y) 'z'",
+            "--tokens=5",
+            "--temperature=0.5",
+            "--top-k=3",
+            "--seed=9",
+        ];
+        assert_eq!(arguments, expected);
+    }
+}

@@ -90,9 +90,16 @@ fn tiles(summary: &Summary) -> Vec<Figure> {
     let of: Vec<String> = [planned, tokens].into_iter().flatten().collect();
     let speed = summary.speed.as_ref();
     let step_time = speed.map(|s| format!("{} a step", units::duration(s.step_seconds.median)));
-    let rate = match speed {
-        Some(speed) => or_unknown(speed.tokens_per_second, units::count),
-        None => UNKNOWN.into(),
+    let fastness = match (speed, speed.and_then(|s| s.tokens_per_second)) {
+        (_, Some(rate)) => {
+            Figure::new("tokens/s", units::count(rate)).note(step_time.unwrap_or_default())
+        }
+        (Some(speed), None) => {
+            Figure::new("step time", units::duration(speed.step_seconds.median)).note("median")
+        }
+        (None, None) => {
+            Figure::new("tokens/s", UNKNOWN).note(summary.no_speed.clone().unwrap_or_default())
+        }
     };
     let peak = speed.and_then(|s| s.gemm_share_causal);
     let flops = speed.and_then(|s| s.flops_causal);
@@ -100,8 +107,7 @@ fn tiles(summary: &Summary) -> Vec<Figure> {
     let mut tiles = vec![
         Figure::new(label, or_unknown(value, units::loss)).note(note),
         Figure::new("steps", units::grouped(progress.last.unwrap_or(0))).note(of.join(", ")),
-        Figure::new("tokens/s", rate)
-            .note(step_time.unwrap_or_else(|| summary.no_speed.clone().unwrap_or_default())),
+        fastness,
     ];
     if peak.is_some() || flops.is_some() {
         let note = flops.map(|f| units::rate(f, "FLOP/s")).unwrap_or_default();

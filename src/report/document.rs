@@ -72,6 +72,8 @@ pub struct LossChart {
     pub train: Vec<(f64, f64)>,
     pub validation: Vec<(f64, f64)>,
     pub abandoned: Vec<Vec<(f64, f64)>>,
+    /// Of the loss; empty when unknown.
+    pub unit: &'static str,
     /// (step, words).
     pub marks: Vec<(f64, String)>,
 }

@@ -6,7 +6,7 @@ use super::steps::Steps;
 use haul_runtime::contract::config::DataFormat;
 use serde::Serialize;
 
-/// Losses in nats a token.
+/// Losses as reported: nats a token by the bundled trainer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Loss {
     /// (step, loss) by ascending step.
@@ -21,11 +21,13 @@ pub struct Loss {
     pub last_validation: Option<f64>,
     /// (step, loss).
     pub best_validation: Option<(u64, f64)>,
+    /// Nats a token, since the bundled trainer says so; what another program reports is unknown.
+    pub nats: bool,
     /// A token is a byte.
     pub bytes: bool,
     /// loss / ln 2 of the last validation, or of the last step without one; byte models only.
     pub bits_per_byte: Option<f64>,
-    /// exp(loss) of the same; per byte for byte models.
+    /// exp(loss) of the same, where the loss is in nats; per byte for byte models.
     pub perplexity: Option<f64>,
     /// Valid steps whose loss is not a finite number.
     pub not_finite: usize,
@@ -70,12 +72,14 @@ pub fn loss(records: &Records, lineage: &Lineage, steps: &Steps) -> Loss {
         .iter()
         .copied()
         .min_by(|a, b| a.1.total_cmp(&b.1));
-    loss.bytes = records
-        .plan()
-        .and_then(|plan| plan.train_config.as_ref())
-        .is_some_and(|config| config.data.format == DataFormat::Bytes);
+    let config = records.plan().and_then(|plan| plan.train_config.as_ref());
+    loss.nats = config.is_some();
+    loss.bytes = config.is_some_and(|config| config.data.format == DataFormat::Bytes);
     let last = loss.last_validation.or(loss.last_train);
-    loss.perplexity = last.map(f64::exp).filter(|p| p.is_finite());
+    loss.perplexity = last
+        .filter(|_| loss.nats)
+        .map(f64::exp)
+        .filter(|p| p.is_finite());
     loss.bits_per_byte = last
         .filter(|_| loss.bytes)
         .map(|nats| nats / std::f64::consts::LN_2);

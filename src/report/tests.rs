@@ -261,6 +261,17 @@ fn lines_of_one_step_merge_and_the_first_value_stays() {
 }
 
 #[test]
+fn what_a_foreign_program_means_by_loss_is_not_guessed() {
+    let summary = Summary::of(&restarted());
+    assert_eq!((summary.loss.nats, summary.loss.perplexity), (false, None));
+    let page = text::render(&compose::compose(&summary), Some(100), Style::PLAIN);
+    assert!(
+        !page.contains("nats") && page.contains("as the program reports it"),
+        "{page}"
+    );
+}
+
+#[test]
 fn step_times_of_programs_that_give_none_are_differences() {
     let mut records = restarted();
     for attempt in records.attempts.values_mut() {

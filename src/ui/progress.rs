@@ -18,6 +18,8 @@ pub struct RunBar {
     state: State,
     bar: Option<ProgressBar>,
     last_plain: Option<Instant>,
+    /// Step of the last plain line.
+    told: u64,
 }
 
 impl RunBar {
@@ -41,6 +43,7 @@ impl RunBar {
             },
             bar,
             last_plain: None,
+            told: 0,
         }
     }
 
@@ -73,6 +76,7 @@ impl RunBar {
                     .is_none_or(|last| last.elapsed() >= PLAIN_EVERY);
                 if due || Some(self.state.step) == self.state.total {
                     self.last_plain = Some(Instant::now());
+                    self.told = self.state.step;
                     super::say(&self.state.plain());
                 }
             }
@@ -96,11 +100,12 @@ impl RunBar {
         }
     }
 
-    /// Ends the display; the last state of the bar stays.
+    /// Ends the display; the last state stays.
     pub fn finish(self) {
         match self.bar {
             Some(bar) if self.state.step > 0 => bar.abandon(),
             Some(bar) => bar.finish_and_clear(),
+            None if self.state.step != self.told => super::say(&self.state.plain()),
             None => {}
         }
     }
@@ -130,6 +135,8 @@ struct State {
     tokens: Option<(u64, u64)>,
     tokens_per_step: Option<f64>,
     step_seconds: Option<f64>,
+    /// The only step time known is that of a first step after a launch.
+    provisional: bool,
     attempt: Option<u32>,
 }
 
@@ -155,8 +162,10 @@ impl State {
             self.tokens = Some((self.step, tokens));
         }
         if let Some(seconds) = line.step_seconds {
-            // The first step after a launch warms caches up and would spoil the mean.
-            self.step_seconds = Some(match self.step_seconds {
+            // The first step after a launch warms caches up: it counts only until there is another.
+            let mean = self.step_seconds.filter(|_| !self.provisional || fresh);
+            self.provisional = fresh && (self.provisional || mean.is_none());
+            self.step_seconds = Some(match mean {
                 Some(mean) if !fresh => mean + NEWEST * (seconds - mean),
                 Some(mean) => mean,
                 None => seconds,
@@ -226,10 +235,10 @@ mod tests {
             speed: true,
             ..State::default()
         };
-        state.update(&step(1, 1, 0.5));
+        state.update(&step(1, 1, 1.5));
         assert_eq!(
             state.plain(),
-            "step 1/12  loss 4.9000  500 ms/step  ETA 5.50 s"
+            "step 1/12  loss 4.9000  1.50 s/step  ETA 16.5 s"
         );
         state.update(&step(1, 2, 0.5));
         state.update(&Line {

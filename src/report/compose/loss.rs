@@ -22,6 +22,7 @@ pub(super) fn loss(summary: &Summary) -> Section {
         train: points(&loss.train),
         validation: points(&loss.validation),
         abandoned: loss.abandoned.iter().map(|part| points(part)).collect(),
+        unit: if loss.nats { "nats a token" } else { "" },
         marks: loss
             .resumes
             .iter()
@@ -41,7 +42,10 @@ pub(super) fn loss(summary: &Summary) -> Section {
         .note(or_empty(loss.first_train, |l| {
             format!("first step {}", units::loss(l))
         }))
-        .means("mean over the tokens of the step's global batch, in nats"),
+        .means(match loss.nats {
+            true => "mean over the tokens of the step's global batch, in nats",
+            false => "as the program reports it",
+        }),
     ];
     if loss.last_validation.is_some() {
         figures.push(
@@ -52,7 +56,10 @@ pub(super) fn loss(summary: &Summary) -> Section {
             .note(loss.best_validation.map_or(String::new(), |(step, l)| {
                 format!("best {} at step {step}", units::loss(l))
             }))
-            .means("mean over the tokens of the held-out split, in nats"),
+            .means(match loss.nats {
+                true => "mean over the tokens of the held-out split, in nats",
+                false => "as the program reports it",
+            }),
         );
     }
     if let Some(bits) = loss.bits_per_byte {

@@ -1,6 +1,6 @@
 //! The section on speed: step times, rates, phases.
 
-use super::{or_empty, or_unknown, points};
+use super::{UNKNOWN, or_empty, or_unknown, points};
 use crate::report::document::{Block, Figure, Part, Section, Shares, StepChart};
 use crate::report::speed::Speed;
 use crate::report::summary::Summary;
@@ -51,30 +51,13 @@ fn speed_blocks(speed: &Speed) -> Vec<Block> {
             units::duration(spread.min),
             units::duration(spread.max)
         )),
-        Figure::new(
-            "model FLOP/s, full",
-            or_unknown(speed.flops_full, |f| units::rate(f, "FLOP/s")),
-        )
-        .means("matrix products of forward and backward a token, with the whole attention square, x tokens/s; recomputation not counted"),
-        Figure::new(
-            "model FLOP/s, causal",
-            or_unknown(speed.flops_causal, |f| units::rate(f, "FLOP/s")),
-        )
-        .means("the same with the half of the attention square that a causal model needs"),
-        Figure::new(
-            "share of measured GEMM peak",
-            or_unknown(speed.gemm_share_causal, units::percent),
-        )
-        .note(match speed.gemm_peak {
-            Some(peak) => format!(
-                "causal; {} full; peak {}",
-                or_unknown(speed.gemm_share_full, units::percent),
-                units::rate(peak, "FLOP/s")
-            ),
-            None => "no peak was measured".into(),
-        })
-        .means("model FLOP/s (causal) / the speed of matrix products that all ranks measure together before their first step; unknown without it"),
     ];
+    figures.extend(match speed.flops_full {
+        Some(_) => flops(speed),
+        None => {
+            vec![Figure::new("model FLOP/s", UNKNOWN).note("neither model nor tokens are known")]
+        }
+    });
     if let Some(slowest) = speed.slowest.filter(|s| s.share < 1.0) {
         figures.push(
             Figure::new("slowest rank", format!("rank {}", slowest.rank))
@@ -110,6 +93,35 @@ fn speed_blocks(speed: &Speed) -> Vec<Block> {
         }));
     }
     blocks
+}
+
+/// Model FLOP/s in both conventions, and their share of what was measured.
+fn flops(speed: &Speed) -> Vec<Figure> {
+    vec![
+        Figure::new(
+            "model FLOP/s, full",
+            or_unknown(speed.flops_full, |f| units::rate(f, "FLOP/s")),
+        )
+        .means("matrix products of forward and backward a token, with the whole attention square, x tokens/s; recomputation not counted"),
+        Figure::new(
+            "model FLOP/s, causal",
+            or_unknown(speed.flops_causal, |f| units::rate(f, "FLOP/s")),
+        )
+        .means("the same with the half of the attention square that a causal model needs"),
+        Figure::new(
+            "share of measured GEMM peak",
+            or_unknown(speed.gemm_share_causal, units::percent),
+        )
+        .note(match speed.gemm_peak {
+            Some(peak) => format!(
+                "causal; {} full; peak {}",
+                or_unknown(speed.gemm_share_full, units::percent),
+                units::rate(peak, "FLOP/s")
+            ),
+            None => "no peak was measured".into(),
+        })
+        .means("model FLOP/s (causal) / the speed of matrix products that all ranks measure together before their first step; unknown without it"),
+    ]
 }
 
 fn phase_words(name: &str) -> (&'static str, usize) {

@@ -30,13 +30,11 @@ pub fn loss(chart: &LossChart) -> Option<Scene> {
     let x = Axis::whole(0.0, last, 8, 52.0, WIDTH - 14.0);
     let y = Axis::round(low, high, 5, HEIGHT - 44.0, 30.0);
     let mut scene = Scene::new("loss over steps", WIDTH, HEIGHT);
-    frame(
-        &mut scene,
-        &x,
-        &y,
-        ("step", "loss, nats a token"),
-        Axis::label,
-    );
+    let name = match chart.unit {
+        "" => "loss".to_owned(),
+        unit => format!("loss, {unit}"),
+    };
+    frame(&mut scene, &x, &y, ("step", &name), Axis::label);
 
     for (step, words) in &chart.marks {
         let at = x.at(*step);
