@@ -73,7 +73,7 @@ impl Gemm {
         let tile = isa.tile();
         Gemm {
             product,
-            blocking: Blocking::new(product.m, product.n, product.k, tile),
+            blocking: Blocking::new(product.m, product.n.max(1), product.k, tile),
             nr: tile.1,
             shared,
             packed: [const { AtomicUsize::new(0) }; 2],
