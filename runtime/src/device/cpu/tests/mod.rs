@@ -301,3 +301,33 @@ fn slots_are_apart_and_gradients_live_in_the_memory_given() {
             .is_err()
     );
 }
+
+#[test]
+fn a_device_may_move_to_the_thread_of_its_rank() {
+    let mut device = CpuDevice::new(2).unwrap();
+    let sizes = Sizes {
+        work: 100_000,
+        ..Sizes::default()
+    };
+    let moved = std::thread::spawn(move || {
+        device.reserve(&sizes, None).unwrap();
+        let mut program = Program::default();
+        let (name, region) = ("x".into(), Region::Work);
+        program.vals.push(ValInfo {
+            name,
+            region,
+            offset: 0,
+            len: 100_000,
+        });
+        device.write(Region::Work, 399_996, &[1; 4]);
+        let op = Op::Zero {
+            x: Val(0),
+            len: 100_000,
+        };
+        device.launch(&program, &op, Frame::default()).unwrap();
+        let mut last = [9; 4];
+        device.read(Region::Work, 399_996, &mut last);
+        last
+    });
+    assert_eq!(moved.join().unwrap(), [0; 4]);
+}
