@@ -455,8 +455,8 @@ fn run_group(layout: Layout, cases: Vec<Case>, threads: usize) {
         device.isa()
     );
     println!(
-        "{:34} {:>9} {:>9} {:>9} {:>6} {:>6} {:>6}",
-        "kernel", "ms best", "median", "rate", "best", "median", "cpu"
+        "{:34} {:>9} {:>9} {:>9} {:>6} {:>6} {:>6} {:>9}",
+        "kernel", "ms best", "median", "rate", "best", "median", "cpu", "cpu ms"
     );
     for case in &cases {
         let (best, median, work) = time(&mut device, &layout.program, &case.op);
@@ -466,7 +466,7 @@ fn run_group(layout: Layout, cases: Vec<Case>, threads: usize) {
             (case.bytes / 1e9, "GB/s", copies, f64::NAN)
         };
         println!(
-            "{:34} {:>9.3} {:>9.3} {:>4.0} {unit} {:>6.3} {:>6.3} {:>6.3}",
+            "{:34} {:>9.3} {:>9.3} {:>4.0} {unit} {:>6.3} {:>6.3} {:>6.3} {:>9.3}",
             case.name,
             best * 1e3,
             median * 1e3,
@@ -474,6 +474,7 @@ fn run_group(layout: Layout, cases: Vec<Case>, threads: usize) {
             amount / best / peak,
             amount / median / peak,
             amount / work / one,
+            work * 1e3,
         );
     }
     let (peak, one) = peak_rates(threads);

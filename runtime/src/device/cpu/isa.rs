@@ -1,7 +1,10 @@
 //! Arithmetic paths: which there are, which this CPU has, and how a kernel is run on one.
 #![allow(unsafe_code)]
 
-use super::simd::{Simd, portable::Portable};
+use super::simd::Simd;
+#[cfg(test)]
+use super::simd::portable::Wide;
+use super::simd::portable::{Plain, Portable};
 #[cfg(target_arch = "x86_64")]
 use super::simd::{avx2::Avx2, avx512::Avx512};
 
@@ -14,6 +17,9 @@ pub enum Isa {
     Avx2,
     /// Plain Rust, multiply then add.
     Portable,
+    /// Plain Rust in the measures of [`Isa::Avx512`].
+    #[cfg(test)]
+    Wide,
 }
 
 impl Isa {
@@ -26,6 +32,8 @@ impl Isa {
             Isa::Avx512 => "avx512",
             Isa::Avx2 => "avx2",
             Isa::Portable => "portable",
+            #[cfg(test)]
+            Isa::Wide => "wide",
         }
     }
 
@@ -42,7 +50,16 @@ impl Isa {
             #[cfg(not(target_arch = "x86_64"))]
             Isa::Avx512 | Isa::Avx2 => false,
             Isa::Portable => true,
+            #[cfg(test)]
+            Isa::Wide => true,
         }
+    }
+
+    /// What tests run on: all available paths and the stand-in for AVX-512.
+    #[cfg(test)]
+    pub(super) fn tested() -> Vec<Isa> {
+        let paths = Self::ALL.into_iter().filter(|isa| isa.available());
+        paths.chain([Isa::Wide]).collect()
     }
 
     /// The fastest that this CPU has.
@@ -60,6 +77,8 @@ impl Isa {
             Isa::Avx512 => (Avx512::MR, Avx512::NR),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => (Avx2::MR, Avx2::NR),
+            #[cfg(test)]
+            Isa::Wide => (Wide::MR, Wide::NR),
             _ => (Portable::MR, Portable::NR),
         }
     }
@@ -75,7 +94,9 @@ impl Isa {
                 Isa::Avx512 => avx512(body),
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx2 => avx2(body),
-                _ => body.run(Portable),
+                #[cfg(test)]
+                Isa::Wide => body.run::<Wide>(Plain),
+                _ => body.run::<Portable>(Plain),
             }
         }
     }

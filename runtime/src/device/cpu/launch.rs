@@ -181,7 +181,7 @@ impl Launch<'_> {
                 head_dim,
             } => {
                 let (_, cached, _) = self.shape(batch, seq, heads, head_dim)?;
-                let n = batch * heads * head_dim;
+                let n = area(area(batch, heads), head_dim);
                 let op = Decode {
                     qkv: self.at(qkv, area(3, n))?,
                     keys: self.at(keys, cached)?,

@@ -77,7 +77,6 @@ impl Tiles for Attention {
             );
             for r in 0..rows {
                 at.max.add(r).write(LOWEST);
-                at.sum.add(r).write(0.0);
             }
             let mut k0 = 0;
             while k0 < q0 + here {
@@ -222,14 +221,18 @@ impl Attention {
                 sum = s.add(sum, p);
                 j += S::LANES;
             }
+            at.max.add(r).write(now);
+            if k0 == 0 {
+                at.sum.add(r).write(s.sum(sum));
+                return;
+            }
             let mut first = [0.0];
             s.store_part(first.as_mut_ptr(), 1, exp_below(s, s.splat(before - now)));
             let [fade] = first;
-            at.max.add(r).write(now);
             at.sum
                 .add(r)
                 .write(at.sum.add(r).read() * fade + s.sum(sum));
-            if k0 > 0 && fade != 1.0 {
+            if fade != 1.0 {
                 let mut j = 0;
                 while j < dp {
                     let o = at.out.add(r * dp + j);

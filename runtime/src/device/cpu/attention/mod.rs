@@ -10,7 +10,7 @@ pub(super) use self::backward::AttentionGrad;
 pub(super) use self::forward::Attention;
 use super::isa::Isa;
 use super::ptr::Ptr;
-use super::simd::{Simd, load_up_to};
+use super::simd::{Simd, load_up_to, prefetch};
 
 /// Largest head dimension: what the scratch memory of a worker is made for.
 pub(super) const HEAD_DIM_MAX: usize = 256;
@@ -104,20 +104,24 @@ unsafe fn copy_rows<S: Simd>(
     dp: usize,
     all: usize,
 ) {
+    // Rows lie a page or more apart, where hardware does not look ahead.
+    const AHEAD: usize = 6;
     // SAFETY: the source holds rows x d, the destination all x dp.
     unsafe {
-        for r in 0..all {
+        for r in 0..rows {
+            let (from, to) = (src.add(r * stride), dst.add(r * dp));
             let mut j = 0;
+            while j < d {
+                prefetch(from.wrapping_add(AHEAD * stride + j));
+                s.store(to.add(j), load_up_to(s, from.add(j), d - j));
+                j += S::LANES;
+            }
             while j < dp {
-                let v = if r < rows && j < d {
-                    load_up_to(s, src.add(r * stride + j), d - j)
-                } else {
-                    s.splat(0.0)
-                };
-                s.store(dst.add(r * dp + j), v);
+                s.store(to.add(j), s.splat(0.0));
                 j += S::LANES;
             }
         }
+        dst.add(rows * dp).write_bytes(0, (all - rows) * dp);
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) const SHARED: usize = 1 << 20;
 /// Columns below which A would be packed too often for what it is used.
 const NARROW: usize = 384;
 /// Columns a task works through with one packed block of A.
-const WIDE: usize = 1024;
+const WIDE: usize = 1536;
 /// Tasks wanted along rows and columns, where the shape allows.
 const TASKS: usize = 16;
 /// Panels of B that one packing task writes.

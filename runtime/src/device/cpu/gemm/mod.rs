@@ -17,7 +17,7 @@ use super::engine::{Scratch, Tiles};
 use super::isa::Isa;
 use super::pool::wait_for;
 use super::ptr::Ptr;
-use super::simd::{Simd, Tile, load_up_to, prefetch_second, store_up_to};
+use super::simd::{Simd, Tile, load_up_to, store_up_to};
 
 /// What is done to C before it is stored for the last time.
 #[derive(Clone, Copy)]
@@ -73,7 +73,7 @@ impl Gemm {
         let tile = isa.tile();
         Gemm {
             product,
-            blocking: Blocking::new(product.m, product.n, product.k, tile),
+            blocking: Blocking::new(product.m, product.n.max(1), product.k, tile),
             nr: tile.1,
             shared,
             packed: [const { AtomicUsize::new(0) }; 2],
@@ -184,12 +184,8 @@ impl Gemm {
             // SAFETY: the block fits the scratch; packed panels and C's part are inside their buffers.
             unsafe {
                 pack(s, source.from(i0, first), i1 - i0, depth, S::MR, block);
-                // Lines of the next panel of B to ask for with each tile of this one.
-                let tiles = (i1 - i0).div_ceil(S::MR);
-                let share = (depth * S::NR).div_ceil(16 * tiles);
                 let mut j = c0;
                 while j < c1 {
-                    let mut next = packed.wrapping_add((j + S::NR) * depth);
                     let mut i = i0;
                     while i < i1 {
                         let t = Tile {
@@ -203,10 +199,6 @@ impl Gemm {
                             c: std::ptr::null_mut(),
                             ldc: p.n,
                         };
-                        for _ in 0..share {
-                            prefetch_second(next);
-                            next = next.wrapping_add(16);
-                        }
                         let (rows, columns) = ((i1 - i).min(S::MR), (c1 - j).min(S::NR));
                         self.place(s, t, i * p.n + start + j, rows, columns, index);
                         if index + 1 == b.depths {

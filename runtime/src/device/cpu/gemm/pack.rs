@@ -23,6 +23,9 @@ impl Source {
     }
 }
 
+/// Elements of a cache line.
+const LINE: usize = 64 / size_of::<f32>();
+
 /// Packs `count` major rows in panels of `width`: panel q at dst + q depth width, holding \[p\]\[i\]. Rows missing in the last panel are zeros.
 /// # Safety
 /// `src` holds `count` x `depth`; `dst` holds whole panels and one vector more.
@@ -77,7 +80,6 @@ unsafe fn pack_adjacent<S: Simd>(
 ) {
     // Far enough for memory latency, near enough to stay in the first cache.
     const AHEAD: usize = 8;
-    let line = 64 / size_of::<f32>();
     // SAFETY: as required of the caller; loads are cut to what the source holds, and a vector that sticks out of its
     // step of the panel is overwritten by the next step, the last one being cut.
     unsafe {
@@ -86,9 +88,22 @@ unsafe fn pack_adjacent<S: Simd>(
             let mut i = 0;
             while i < count {
                 prefetch(row.wrapping_add(AHEAD * src.inner + i));
-                i += line;
+                i += LINE;
             }
             let mut i = 0;
+            if p + 1 < depth {
+                let whole = width.next_multiple_of(S::LANES);
+                let mut out = dst.add(p * width);
+                while i + whole <= count {
+                    let mut g = 0;
+                    while g < width {
+                        s.store(out.add(g), s.load(row.add(i + g)));
+                        g += S::LANES;
+                    }
+                    out = out.add(depth * width);
+                    i += width;
+                }
+            }
             while i < count {
                 let out = dst.add(i * depth + p * width);
                 let have = (count - i).min(width);

@@ -106,43 +106,13 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     unsafe fn transpose(self, rows: Rows, dst: *mut f32, step: usize, width: usize) {
-        let Rows {
-            at: src,
-            stride,
-            count,
-            depth,
-            ahead,
-        } = rows;
-        // SAFETY: as required of the caller; rows and columns outside of the source are not read.
+        // SAFETY: as required of the caller.
         unsafe {
-            let mut at = 0;
-            while at < depth {
-                let cols = (depth - at).min(8);
-                let mut r = [_mm256_setzero_ps(); 8];
-                for (i, row) in r.iter_mut().enumerate() {
-                    if i < count {
-                        let p = src.add(i * stride + at);
-                        if ahead > 0 && at % 16 == 0 {
-                            prefetch(p.wrapping_add(ahead));
-                        }
-                        *row = if cols == 8 {
-                            _mm256_loadu_ps(p)
-                        } else {
-                            self.load_part(p, cols)
-                        };
-                    }
-                }
-                let r = transposed(r);
-                if at + 8 < depth {
-                    for (i, row) in r.iter().enumerate() {
-                        _mm256_storeu_ps(dst.add((at + i) * step), *row);
-                    }
-                } else {
-                    for (i, row) in r.iter().enumerate().take(cols) {
-                        self.store_part(dst.add((at + i) * step), width.min(8), *row);
-                    }
-                }
-                at += 8;
+            // The counts of whole panels get loops of their own, without a branch for each row.
+            match rows.count {
+                8 => transpose::<8>(self, rows, dst, step, width),
+                6 => transpose::<6>(self, rows, dst, step, width),
+                _ => transpose_end(self, rows, 0, dst, step, width),
             }
         }
     }
@@ -160,29 +130,105 @@ impl Simd for Avx2 {
     }
 }
 
-/// Transpose of 8 x 8.
+/// [`Simd::transpose`] of COUNT rows.
+/// # Safety
+/// As for [`Simd::transpose`], with COUNT = `rows.count`.
 #[inline(always)]
-fn transposed(r: [__m256; 8]) -> [__m256; 8] {
+unsafe fn transpose<const COUNT: usize>(
+    s: Avx2,
+    rows: Rows,
+    dst: *mut f32,
+    step: usize,
+    width: usize,
+) {
+    // SAFETY: as required of the caller; rows beyond COUNT are not read.
+    unsafe {
+        let mut at = 0;
+        while at + 8 < rows.depth {
+            let src = rows.at.add(at);
+            if rows.ahead > 0 && at % 16 == 0 {
+                for i in 0..COUNT {
+                    prefetch(src.wrapping_add(i * rows.stride + rows.ahead));
+                }
+            }
+            let out = dst.add(at * step);
+            for half in 0..2 {
+                let mut t = [_mm256_setzero_ps(); 4];
+                for (i, t) in t.iter_mut().enumerate() {
+                    let low = src.wrapping_add(i * rows.stride + 4 * half);
+                    let high = src.wrapping_add((i + 4) * rows.stride + 4 * half);
+                    if i < COUNT {
+                        *t = _mm256_castps128_ps256(_mm_loadu_ps(low));
+                    }
+                    if i + 4 < COUNT {
+                        *t = _mm256_insertf128_ps::<1>(*t, _mm_loadu_ps(high));
+                    } else if i < COUNT {
+                        *t = _mm256_insertf128_ps::<1>(*t, _mm_setzero_ps());
+                    }
+                }
+                for (i, v) in transposed(t).iter().enumerate() {
+                    _mm256_storeu_ps(out.add((4 * half + i) * step), *v);
+                }
+            }
+            at += 8;
+        }
+        transpose_end(s, rows, at, dst, step, width);
+    }
+}
+
+/// [`Simd::transpose`] of any count, from column `at` on.
+/// # Safety
+/// As for [`Simd::transpose`].
+#[inline(always)]
+unsafe fn transpose_end(
+    s: Avx2,
+    rows: Rows,
+    mut at: usize,
+    dst: *mut f32,
+    step: usize,
+    width: usize,
+) {
+    // SAFETY: as required of the caller; rows and columns outside of the source are not read.
+    unsafe {
+        while at < rows.depth {
+            let cols = (rows.depth - at).min(4);
+            let mut side = [0.0f32; 32];
+            for i in 0..rows.count {
+                let src = rows.at.add(i * rows.stride + at);
+                src.copy_to_nonoverlapping(side.as_mut_ptr().add(4 * i), cols);
+            }
+            let t = [0, 1, 2, 3].map(|i| {
+                let low = _mm_loadu_ps(side.as_ptr().add(4 * i));
+                let high = _mm_loadu_ps(side.as_ptr().add(4 * i + 16));
+                _mm256_insertf128_ps::<1>(_mm256_castps128_ps256(low), high)
+            });
+            for (i, v) in transposed(t).iter().enumerate().take(cols) {
+                s.store_part(dst.add((at + i) * step), width.min(8), *v);
+            }
+            at += 4;
+        }
+    }
+}
+
+/// Four columns of eight rows, rows i and i + 4 in the halves of vector i: only shuffles within halves are needed.
+#[inline(always)]
+fn transposed(t: [__m256; 4]) -> [__m256; 4] {
     // SAFETY: only `Avx2` calls this.
     unsafe {
-        let mut t = r;
-        for i in 0..4 {
-            t[2 * i] = _mm256_unpacklo_ps(r[2 * i], r[2 * i + 1]);
-            t[2 * i + 1] = _mm256_unpackhi_ps(r[2 * i], r[2 * i + 1]);
-        }
-        let mut u = t;
-        for i in 0..2 {
-            u[4 * i] = _mm256_shuffle_ps::<0x44>(t[4 * i], t[4 * i + 2]);
-            u[4 * i + 1] = _mm256_shuffle_ps::<0xee>(t[4 * i], t[4 * i + 2]);
-            u[4 * i + 2] = _mm256_shuffle_ps::<0x44>(t[4 * i + 1], t[4 * i + 3]);
-            u[4 * i + 3] = _mm256_shuffle_ps::<0xee>(t[4 * i + 1], t[4 * i + 3]);
-        }
-        let mut v = u;
-        for i in 0..4 {
-            v[i] = _mm256_permute2f128_ps::<0x20>(u[i], u[i + 4]);
-            v[i + 4] = _mm256_permute2f128_ps::<0x31>(u[i], u[i + 4]);
-        }
-        v
+        let (a, b) = (
+            _mm256_unpacklo_ps(t[0], t[1]),
+            _mm256_unpackhi_ps(t[0], t[1]),
+        );
+        let (c, d) = (
+            _mm256_unpacklo_ps(t[2], t[3]),
+            _mm256_unpackhi_ps(t[2], t[3]),
+        );
+        [
+            _mm256_shuffle_ps::<0x44>(a, c),
+            _mm256_shuffle_ps::<0xee>(a, c),
+            _mm256_shuffle_ps::<0x44>(b, d),
+            _mm256_shuffle_ps::<0xee>(b, d),
+        ]
     }
 }
 

@@ -94,39 +94,13 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     unsafe fn transpose(self, rows: Rows, dst: *mut f32, step: usize, width: usize) {
-        let Rows {
-            at: src,
-            stride,
-            count,
-            depth,
-            ahead,
-        } = rows;
-        // SAFETY: as required of the caller; rows and columns outside of the source are not read.
+        // SAFETY: as required of the caller.
         unsafe {
-            let mut at = 0;
-            while at < depth {
-                let cols = (depth - at).min(16);
-                let mut r = [_mm512_setzero_ps(); 16];
-                for (i, row) in r.iter_mut().enumerate() {
-                    if i < count {
-                        let p = src.add(i * stride + at);
-                        if ahead > 0 {
-                            prefetch(p.wrapping_add(ahead));
-                        }
-                        *row = self.load_part(p, cols);
-                    }
-                }
-                let r = transposed(r);
-                if at + 16 < depth {
-                    for (i, row) in r.iter().enumerate() {
-                        _mm512_storeu_ps(dst.add((at + i) * step), *row);
-                    }
-                } else {
-                    for (i, row) in r.iter().enumerate().take(cols) {
-                        self.store_part(dst.add((at + i) * step), width.min(16), *row);
-                    }
-                }
-                at += 16;
+            // The counts of whole panels get loops of their own, without a branch for each row.
+            match rows.count {
+                16 => transpose::<16>(self, rows, dst, step, width),
+                14 => transpose::<14>(self, rows, dst, step, width),
+                _ => transpose_end(self, rows, 0, dst, step, width),
             }
         }
     }
@@ -141,6 +115,66 @@ impl Simd for Avx512 {
     unsafe fn tile_packed(self, t: Tile) {
         // SAFETY: as required of the caller; the value proves the features.
         unsafe { tile_packed(self, t) }
+    }
+}
+
+/// [`Simd::transpose`] of COUNT rows.
+/// # Safety
+/// As for [`Simd::transpose`], with COUNT = `rows.count`.
+#[inline(always)]
+unsafe fn transpose<const COUNT: usize>(
+    s: Avx512,
+    rows: Rows,
+    dst: *mut f32,
+    step: usize,
+    width: usize,
+) {
+    // SAFETY: as required of the caller; rows beyond COUNT are not read.
+    unsafe {
+        let mut at = 0;
+        while at + 16 < rows.depth {
+            let mut r = [_mm512_setzero_ps(); 16];
+            for (i, r) in r.iter_mut().enumerate().take(COUNT) {
+                let src = rows.at.add(i * rows.stride + at);
+                if rows.ahead > 0 {
+                    prefetch(src.wrapping_add(rows.ahead));
+                }
+                *r = _mm512_loadu_ps(src);
+            }
+            for (i, v) in transposed(r).iter().enumerate() {
+                _mm512_storeu_ps(dst.add((at + i) * step), *v);
+            }
+            at += 16;
+        }
+        transpose_end(s, rows, at, dst, step, width);
+    }
+}
+
+/// [`Simd::transpose`] of any count, from column `at` on.
+/// # Safety
+/// As for [`Simd::transpose`].
+#[inline(always)]
+unsafe fn transpose_end(
+    s: Avx512,
+    rows: Rows,
+    mut at: usize,
+    dst: *mut f32,
+    step: usize,
+    width: usize,
+) {
+    // SAFETY: as required of the caller; rows and columns outside of the source are not read.
+    unsafe {
+        while at < rows.depth {
+            let cols = (rows.depth - at).min(16);
+            let mut r = [_mm512_setzero_ps(); 16];
+            for (i, r) in r.iter_mut().enumerate().take(rows.count) {
+                *r = s.load_part(rows.at.add(i * rows.stride + at), cols);
+            }
+            for (i, v) in transposed(r).iter().enumerate().take(cols) {
+                s.store_part(dst.add((at + i) * step), width.min(16), *v);
+            }
+            at += 16;
+        }
     }
 }
 

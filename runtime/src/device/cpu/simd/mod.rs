@@ -141,15 +141,3 @@ pub(super) fn prefetch(p: *const f32) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = p;
 }
-
-/// As [`prefetch`], into the second cache.
-#[inline(always)]
-pub(super) fn prefetch_second(p: *const f32) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint that never faults; SSE is part of x86_64.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = p;
-}
