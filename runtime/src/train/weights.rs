@@ -67,6 +67,7 @@ impl Trainer<'_> {
                     spec.offset + start,
                     &piece[..n],
                 );
+                self.comm.tick();
             }
         }
     }
