@@ -1,6 +1,5 @@
 //! What cannot be trained, told all at once. Limits keep all later arithmetic inside 64 bits and plans small.
 
-use crate::contract::config::ScheduleKind;
 use crate::contract::{Mesh, TrainConfig, Until};
 
 /// Something in a configuration that rules a run out.
@@ -229,17 +228,6 @@ fn train(p: &mut Problems, cfg: &TrainConfig) {
         holds,
         "choose 0 to `train.optimizer.lr`",
     );
-    if s.kind != ScheduleKind::Constant && s.decay_steps < s.warmup {
-        let message = format!(
-            "decay ends at step {}, before warm-up does ({})",
-            s.decay_steps, s.warmup
-        );
-        p.add(
-            "train.schedule.decay_steps",
-            message,
-            "raise it or lower `train.schedule.warmup`",
-        );
-    }
     if t.eval_every > 0 {
         if t.eval_sequences == 0 {
             let message = "an evaluation of 0 sequences measures nothing".to_owned();

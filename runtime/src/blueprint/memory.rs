@@ -66,18 +66,22 @@ impl Bytes {
         }
     }
 
+    /// Class names with their bytes.
+    pub fn classes(&self) -> [(&'static str, u64); 7] {
+        [
+            ("weights", self.weights),
+            ("gradients", self.gradients),
+            ("optimizer", self.optimizer),
+            ("kept", self.kept),
+            ("work", self.work),
+            ("tokens", self.tokens),
+            ("scalars", self.scalars),
+        ]
+    }
+
     /// All classes together.
     pub fn total(&self) -> u64 {
-        let Bytes {
-            weights,
-            gradients,
-            optimizer,
-            kept,
-            work,
-            tokens,
-            scalars,
-        } = *self;
-        weights + gradients + optimizer + kept + work + tokens + scalars
+        self.classes().iter().map(|(_, bytes)| bytes).sum()
     }
 }
 

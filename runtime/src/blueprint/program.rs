@@ -16,7 +16,7 @@ pub enum Region {
     Moments,
     /// Values a backward pass needs, real; one copy a slot.
     Kept,
-    /// Scratch of one program, real.
+    /// Scratch of one program, real; at its start values that outlive programs, such as the compact embedding gradient.
     Work,
     /// Token ids, positions, embedding slots: u32; one copy a slot.
     Tokens,

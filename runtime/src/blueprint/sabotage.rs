@@ -1,6 +1,9 @@
 //! Mistakes made on purpose, to show that comparisons notice them. Compiled always; never set from a recipe.
 
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error, StrDeserializer};
 use serde::{Deserialize, Serialize};
+use std::str::FromStr;
 
 /// One mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -35,4 +38,26 @@ impl Sabotage {
         Sabotage::SameSamples,
         Sabotage::TieAfterReduce,
     ];
+}
+
+impl FromStr for Sabotage {
+    type Err = Error;
+
+    /// By its name, such as `loss-scale`.
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let name: StrDeserializer<'_, Error> = name.into_deserializer();
+        Sabotage::deserialize(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_have_names() {
+        assert_eq!("loss-scale".parse(), Ok(Sabotage::LossScale));
+        let error = "other".parse::<Sabotage>().unwrap_err().to_string();
+        assert!(error.contains("tie-after-reduce"), "{error}");
+    }
 }

@@ -5,6 +5,7 @@ pub mod evaluate;
 pub mod generate;
 pub mod keep;
 pub mod phases;
+pub mod replay;
 pub mod report;
 pub mod run;
 pub mod samples;

@@ -1,5 +1,6 @@
 //! A run: steps until the end, with evaluation, saving and stopping in between.
 
+use super::replay::Origin;
 use super::report::Report;
 use super::step::Observer;
 use super::{TrainError, Trainer};
@@ -97,6 +98,9 @@ pub fn run(trainer: &mut Trainer<'_>, plan: &mut Plan<'_>) -> Result<End, TrainE
                 step: outcome.step,
             });
         }
+        if skipped == 1 {
+            tell_origin(trainer, plan.report)?;
+        }
         let last = finished(trainer);
         let every = config.train.eval_every;
         if every > 0 && (last || outcome.step.is_multiple_of(every)) {
@@ -132,6 +136,33 @@ fn finished(trainer: &Trainer<'_>) -> bool {
         Until::Tokens(n) => state.consumed * trainer.blueprint.config.model.seq_len as u64 >= n,
         Until::Seconds(s) => state.trained_seconds >= s,
     }
+}
+
+/// Replays a skipped step and tells what was found; each rank that found something tells it.
+fn tell_origin(trainer: &mut Trainer<'_>, report: &mut Report) -> Result<(), TrainError> {
+    let (origin, any) = trainer.replay()?;
+    let rank = trainer.comm.rank();
+    let mut line = Line::new(Kind::Note);
+    line.text = match &origin {
+        Some(Origin {
+            operation,
+            value,
+            micro,
+        }) => Some(format!(
+            "step {}, replayed: `{value}`, written by `{operation}` on rank {rank} in micro-batch {micro}, is the first value that is not finite",
+            trainer.state.step
+        )),
+        None if !any && rank == 0 => Some(format!(
+            "step {}, replayed: every value is finite on every rank, so a machine computed wrongly the first time",
+            trainer.state.step
+        )),
+        None => None,
+    };
+    if line.text.is_some() {
+        report.write(line)?;
+    }
+    trainer.restart_clock();
+    Ok(())
 }
 
 fn evaluate(trainer: &mut Trainer<'_>, report: &mut Report) -> Result<(), TrainError> {

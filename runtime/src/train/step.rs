@@ -128,7 +128,7 @@ impl Trainer<'_> {
         self.agree(observer.requests(), verdict, phases)
     }
 
-    fn load(&mut self, micro: usize, slot: usize) -> Result<(), TrainError> {
+    pub(super) fn load(&mut self, micro: usize, slot: usize) -> Result<(), TrainError> {
         let blueprint = self.blueprint;
         for j in 0..blueprint.config.batch.micro {
             let n = self.state.consumed + blueprint.sequence(micro, j) as u64;

@@ -7,7 +7,7 @@ use crate::device::{Device, Real};
 use crate::optim::init;
 
 /// Elements converted at a time.
-const PIECE: usize = 64 * 1024;
+pub(super) const PIECE: usize = 32 * 1024;
 
 /// Writes `values` as elements of `region` from `offset` (in elements).
 pub fn write(device: &mut dyn Device, region: Region, offset: usize, values: &[f64]) {
@@ -67,6 +67,7 @@ impl Trainer<'_> {
                     spec.offset + start,
                     &piece[..n],
                 );
+                self.comm.tick();
             }
         }
     }

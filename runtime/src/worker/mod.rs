@@ -99,7 +99,11 @@ impl WorkerError {
             | WorkerError::Variable { .. }
             | WorkerError::Refused(_)
             | WorkerError::Checkpoint(CheckpointError::Differs { .. })
-            | WorkerError::Train(TrainError::Token { .. } | TrainError::Precision { .. })
+            | WorkerError::Train(
+                TrainError::Token { .. }
+                | TrainError::Precision { .. }
+                | TrainError::NotFinite { .. },
+            )
             | WorkerError::PeerCheckpoint {
                 unreadable: false, ..
             } => exit::NEVER,

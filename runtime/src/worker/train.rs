@@ -265,17 +265,15 @@ fn start_line(plan: &WorkerPlan, trainer: &Trainer<'_>, gemm: Option<f64>) -> Li
 }
 
 fn memory(blueprint: &Blueprint) {
-    let bytes = &blueprint.bytes;
+    let classes = blueprint.bytes.classes();
+    let classes: Vec<String> = classes
+        .iter()
+        .map(|(name, bytes)| format!("{name} {bytes}"))
+        .collect();
     eprintln!(
-        "arena {} bytes: weights {}, gradients {}, optimizer {}, kept {}, work {}, tokens {}, scalars {}; heap {} bytes, at most {} more after step 1",
-        bytes.total(),
-        bytes.weights,
-        bytes.gradients,
-        bytes.optimizer,
-        bytes.kept,
-        bytes.work,
-        bytes.tokens,
-        bytes.scalars,
+        "arena {} bytes: {}; heap {} bytes, at most {} more after step 1",
+        blueprint.bytes.total(),
+        classes.join(", "),
         heap::used(),
         heap::growth(),
     );

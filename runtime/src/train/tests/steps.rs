@@ -26,12 +26,22 @@ fn a_step_without_finite_gradients_is_skipped_and_named() {
         ),
         (2, 1, 4)
     );
+    let (origin, any) = trainer.replay().unwrap();
+    let origin = origin.unwrap();
+    assert!(any);
+    assert_eq!(
+        (origin.operation.as_str(), origin.value.as_str()),
+        ("ln_f.forward", "ln_f.out")
+    );
     weights::write(
         trainer.device,
         Region::Weights,
         spec.offset,
         &good[spec.offset..][..1],
     );
+    assert_eq!(trainer.replay().unwrap(), (None, false));
+    let grads = weights::read(trainer.device, Region::Grads, 0, blueprint.sizes.grads);
+    assert!(grads.iter().all(|g| *g == 0.0));
     assert!(weights::read(trainer.device, Region::Weights, 0, good.len()) == good);
     let third = trainer.step(&mut Unobserved).unwrap();
     assert_eq!(third.bad, None);
