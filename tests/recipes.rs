@@ -551,7 +551,7 @@ fn piece() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, max_shrink_time: 5000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, max_shrink_time: 5000, ..ProptestConfig::default() })]
 
     #[test]
     fn no_mutation_of_a_good_recipe_is_a_panic(
