@@ -75,6 +75,12 @@ pub fn load(request: &Request) -> Result<Checked, Faults> {
             Ok(checked)
         }
         _ => {
+            if list.iter().all(|f| f.severity == Severity::Warning) {
+                list.push(
+                    Diagnostic::error("internal", "no plan could be made, and no fault was found")
+                        .help("this is a bug in haul; please report it with the recipe"),
+                );
+            }
             // In the order in which a reader meets them; warnings last.
             list.sort_by_key(|f| {
                 let place = f.labels.first().map(|(span, _)| (span.source, span.start));

@@ -38,20 +38,28 @@ pub fn measure(config: &TrainConfig, mesh: &Mesh) -> Result<Measure, Vec<Problem
         ("optimizer".to_string(), 2 * parameters * bytes),
     ]);
     let total = classes.values().sum();
-    let (per_token, per_token_causal) = flops(&config.model);
     Ok(Measure {
         memory: vec![StageMemory {
             stage: 0,
             classes,
             total,
         }],
+        ..describe(config)
+    })
+}
+
+/// What is known of a model without the trainer: its size and FLOPs.
+pub fn describe(config: &TrainConfig) -> Measure {
+    let (per_token, per_token_causal) = flops(&config.model);
+    Measure {
+        memory: Vec::new(),
         flops: Flops {
             per_token,
             per_token_causal,
-            parameters,
+            parameters: parameters(&config.model),
             tokens_per_step: config.tokens_per_step(),
         },
-    })
+    }
 }
 
 fn refusals(config: &TrainConfig, mesh: &Mesh) -> Vec<Problem> {

@@ -116,12 +116,21 @@ fn memory(
     if needed <= available {
         return;
     }
-    let classes: Vec<String> = largest
+    let mut sizes: Vec<(&str, u64)> = largest
         .classes
         .iter()
-        .filter(|(_, size)| **size * 50 > largest.total)
+        .map(|(name, size)| (name.as_str(), *size))
+        .collect();
+    sizes.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+    let classes: Vec<String> = sizes
+        .iter()
+        .filter(|(_, size)| size.saturating_mul(50) > largest.total)
         .map(|(name, size)| format!("{name} {}", bytes(*size)))
         .collect();
+    let help = match sizes.first() {
+        Some(("kept", _)) => "lower `batch.micro` or `model.seq_len`, or choose a smaller model",
+        _ => "choose a smaller model or fewer ranks a node",
+    };
     let at = recipe
         .model
         .as_ref()
@@ -145,6 +154,6 @@ fn memory(
             at,
             format!("{rank} {}: {}", bytes(largest.total), classes.join(", ")),
         )
-        .help("choose a smaller model or fewer ranks a node"),
+        .help(help),
     );
 }

@@ -2,7 +2,7 @@
 
 use super::layout::Layout;
 use super::{DataPath, derive, span_of};
-use crate::plan::measure::{Measure, Problem, measure};
+use crate::plan::measure::{Measure, Problem, describe, measure};
 use crate::recipe::Recipe;
 use crate::recipe::diagnostic::Diagnostic;
 use crate::recipe::section::Notes;
@@ -55,10 +55,13 @@ pub(super) fn resolve(
         },
         zero: recipe.parallel.zero.value as u8,
     };
+    if recipe.program.is_some() {
+        // A foreign program may do what the bundled trainer cannot; its model is only described.
+        let measure = describe(&config);
+        return Some(Trained { config, measure });
+    }
     match measure(&config, &layout.mesh?) {
         Ok(measure) => Some(Trained { config, measure }),
-        // A foreign program may do what the bundled trainer cannot; its model is only described.
-        Err(_) if recipe.program.is_some() => None,
         Err(problems) => {
             for problem in problems {
                 let fault = told(&problem, notes);

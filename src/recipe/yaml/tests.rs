@@ -1,3 +1,5 @@
+//! Places, broken texts, budgets, and any text at all.
+
 use super::*;
 use proptest::prelude::*;
 

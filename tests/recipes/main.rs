@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod any;
+
 use haul::actions::check::{Checked, Request, load, show};
-use haul::recipe::diagnostic::{Faults, Severity, Style};
+use haul::recipe::diagnostic::{Faults, Style};
 use haul::recipe::yaml::Origin;
-use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 
 /// A directory with recipes and a text of 64 KiB at data/milton.txt.
@@ -102,7 +103,7 @@ fn every_ready_recipe_is_sound_on_this_machine() {
 #[test]
 fn the_quickstart_is_two_ranks_in_data_parallel_of_a_few_million_parameters() {
     let desk = Desk::new();
-    let text = include_str!("../recipes/quickstart.yaml");
+    let text = include_str!("../../recipes/quickstart.yaml");
     assert!(text.starts_with("# yaml-language-server: $schema=recipe.schema.json\n"));
     let plan = desk.load(text, &[]).unwrap().plan;
     assert_eq!((plan.world(), plan.mesh.data, plan.threads), (2, 2, 1));
@@ -115,7 +116,7 @@ fn the_quickstart_is_two_ranks_in_data_parallel_of_a_few_million_parameters() {
 
 #[test]
 fn the_schema_in_the_tree_is_that_of_the_reader() {
-    let stored = include_str!("../recipes/recipe.schema.json");
+    let stored = include_str!("../../recipes/recipe.schema.json");
     assert!(
         stored == haul::recipe::schema::text(),
         "recipes/recipe.schema.json is stale: haul schema > recipes/recipe.schema.json"
@@ -424,7 +425,7 @@ environment: {variables: {X: \"tab\\tand \\\"quotes\\\" \\u00e9\\U0001f600\", Y:
 program: {command: [sh, -c, \"echo {job.minutes_left} {{}}\"], args: {a.b: 1.10, flag: true, quoted: \"true\", off: false, list: [x y, '']}}
 checkpoint: {every: {steps: 5}, keep: 1}
 ";
-    for text in [GOOD, foreign, include_str!("../recipes/quickstart.yaml")] {
+    for text in [GOOD, foreign, include_str!("../../recipes/quickstart.yaml")] {
         let first = desk.load(text, &[]).unwrap();
         let second = desk.load(&first.resolved_yaml, &[]);
         let second = second
@@ -496,113 +497,4 @@ fn the_user_config_takes_machine_root_and_account_only() {
             "`root`: expected a text, found a list of 1"
         ]
     );
-}
-
-/// Every fault is told with a place inside its text and can be shown.
-fn sound(result: Result<Checked, Faults>) {
-    if let Err(faults) = result {
-        assert!(faults.list.iter().any(|f| f.severity == Severity::Error));
-        for fault in &faults.list {
-            for (span, _) in &fault.labels {
-                let source = faults.sources.get(span.source).unwrap();
-                assert!(span.start <= source.text.len(), "{fault:?}");
-                assert!(faults.sources.place(*span).is_some(), "{fault:?}");
-            }
-        }
-        assert!(!faults.render(Style::Colour).is_empty());
-    }
-}
-
-/// Pieces that recipes are made of, and that break them.
-fn piece() -> impl Strategy<Value = String> {
-    const PIECES: [&str; 30] = [
-        "\n",
-        "  ",
-        "\t",
-        ": ",
-        "{",
-        "}",
-        "[",
-        "]",
-        ", ",
-        "\"",
-        "'",
-        "- ",
-        "&a ",
-        "*a",
-        "|\n",
-        "#",
-        "~",
-        "é",
-        "18446744073709551615",
-        "-1",
-        "0",
-        "1e400",
-        "off",
-        "99999999d",
-        "model",
-        "train",
-        "batch",
-        "program: {command: [x]}",
-        "{root}",
-        "{{",
-    ];
-    prop::sample::select(&PIECES[..]).prop_map(str::to_string)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, max_shrink_time: 5000, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_mutation_of_a_good_recipe_is_a_panic(
-        edits in prop::collection::vec((any::<prop::sample::Index>(), 0..12usize, prop::collection::vec(piece(), 0..3)), 1..5)
-    ) {
-        let desk = Desk::new();
-        let mut text = GOOD.to_string();
-        for (at, cut, pieces) in edits {
-            let floor = |mut at: usize| {
-                at = at.min(text.len());
-                while !text.is_char_boundary(at) {
-                    at -= 1;
-                }
-                at
-            };
-            let at = at.index(text.len().max(1));
-            let range = floor(at)..floor(at + cut);
-            text.replace_range(range, &pieces.concat());
-        }
-        sound(desk.load(&text, &[]));
-    }
-
-    #[test]
-    fn no_override_is_a_panic(
-        key in "[a-z._]{0,20}|model|batch.micro|train.until|program.command",
-        value in ".{0,20}|\\{[a-z:, 0-9]{0,12}\\}|[0-9]{1,20}[dhmskMG]?",
-    ) {
-        let desk = Desk::new();
-        sound(desk.load(GOOD, &[&format!("{key}={value}")]));
-        sound(desk.load(GOOD, &[&value]));
-    }
-
-    #[test]
-    fn no_bytes_are_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let desk = Desk::new();
-        let path = desk.path("bytes.yaml");
-        std::fs::write(&path, bytes).unwrap();
-        sound(desk.load_file(&path, &[], None, None));
-    }
-
-    #[test]
-    fn any_sizes_are_planned_or_refused(
-        sizes in prop::collection::vec(prop_oneof![1..300u64, any::<u64>(), Just(0), Just(u64::from(u32::MAX))], 10)
-    ) {
-        const KEYS: [&str; 10] = [
-            "model.layers", "model.hidden", "model.heads", "model.seq_len", "model.ffn", "batch.micro",
-            "batch.per_replica", "job.nodes", "job.ranks_per_node", "train.until.tokens",
-        ];
-        let desk = Desk::new();
-        let set: Vec<String> = KEYS.iter().zip(&sizes).map(|(k, v)| format!("{k}={v}")).collect();
-        let set: Vec<&str> = set.iter().map(String::as_str).collect();
-        sound(desk.load(GOOD, &set));
-    }
 }
