@@ -7,8 +7,8 @@ mod program;
 mod trained;
 
 use super::{
-    Checkpoint, Cost, Environment, Job, Launch, MachineFacts, Plan, Program, Restart, SCHEMA,
-    SchedulerKind, fingerprint, resolved,
+    Checkpoint, Cost, Environment, Job, Launch, MachineFacts, Plan, Restart, SCHEMA, SchedulerKind,
+    fingerprint, resolved,
 };
 use crate::machine::Machine;
 use crate::recipe::Recipe;
@@ -84,12 +84,7 @@ pub fn resolve(
             cores_per_rank: layout.cores_per_rank,
             walltime_seconds,
         },
-        program: match &recipe.program {
-            None => Program::Bundled,
-            Some(program) => Program::Command {
-                command: program.command.iter().map(|w| w.value.clone()).collect(),
-            },
-        },
+        program: program::program(recipe, sources),
         train_config: trained.as_ref().map(|t| t.config.clone()),
         checkpoint: recipe.checkpoint.as_ref().map(|c| Checkpoint {
             every_steps: match c.every.value {

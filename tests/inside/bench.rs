@@ -60,8 +60,59 @@ pub(crate) fn bash(lines: &str) -> Setup {
     }
 }
 
+fn plan(setup: &Setup) -> Plan {
+    let world = setup.nodes * setup.ranks_per_node;
+    Plan {
+        schema: SCHEMA.into(),
+        name: "shell".into(),
+        fingerprint: "f".repeat(64),
+        machine: MachineFacts {
+            profile: "local".into(),
+            scheduler: SchedulerKind::Local,
+            confirmed: false,
+            device: "cores".into(),
+            binding: setup.binding,
+            submit_command: "bash".into(),
+        },
+        mesh: Mesh {
+            data: world,
+            ..Mesh::SERIAL
+        },
+        threads: 1,
+        shared_cores: false,
+        job: Job {
+            nodes: setup.nodes,
+            ranks_per_node: setup.ranks_per_node,
+            cores_per_rank: 1,
+            walltime_seconds: None,
+        },
+        program: Program::Command {
+            command: setup.command.clone(),
+        },
+        train_config: None,
+        checkpoint: None,
+        restart: Restart {
+            failures: setup.failures,
+        },
+        environment: Environment::default(),
+        values: Default::default(),
+        memory: Vec::new(),
+        flops: None,
+        cost: Cost {
+            ranks: world,
+            node_hours: None,
+            charge: None,
+        },
+        launch: Launch::default(),
+    }
+}
+
 impl Bench {
     pub(crate) fn new(setup: &Setup) -> Bench {
+        Bench::with_plan(&plan(setup))
+    }
+
+    pub(crate) fn with_plan(plan: &Plan) -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("root/shell-260101-test");
         let tmp = dir.path().join("tmp");
@@ -74,58 +125,14 @@ impl Bench {
             timing: "orphan=0.3,abort=0.5,cancel=0.5,margin=1",
             slot: 1,
         };
-        bench.plan(setup);
+        bench.write(plan);
         bench
     }
 
-    fn plan(&self, setup: &Setup) {
-        let world = setup.nodes * setup.ranks_per_node;
-        let plan = Plan {
-            schema: SCHEMA.into(),
-            name: "shell".into(),
-            fingerprint: "f".repeat(64),
-            machine: MachineFacts {
-                profile: "local".into(),
-                scheduler: SchedulerKind::Local,
-                confirmed: false,
-                device: "cores".into(),
-                binding: setup.binding,
-                submit_command: "bash".into(),
-            },
-            mesh: Mesh {
-                data: world,
-                ..Mesh::SERIAL
-            },
-            threads: 1,
-            shared_cores: false,
-            job: Job {
-                nodes: setup.nodes,
-                ranks_per_node: setup.ranks_per_node,
-                cores_per_rank: 1,
-                walltime_seconds: None,
-            },
-            program: Program::Command {
-                command: setup.command.clone(),
-            },
-            train_config: None,
-            checkpoint: None,
-            restart: Restart {
-                failures: setup.failures,
-            },
-            environment: Environment::default(),
-            values: Default::default(),
-            memory: Vec::new(),
-            flops: None,
-            cost: Cost {
-                ranks: world,
-                node_hours: None,
-                charge: None,
-            },
-            launch: Launch::default(),
-        };
+    fn write(&self, plan: &Plan) {
         let job = self.run.join("jobs").join(self.slot.to_string());
         std::fs::create_dir_all(&job).unwrap();
-        std::fs::write(job.join("plan.json"), serde_json::to_vec(&plan).unwrap()).unwrap();
+        std::fs::write(job.join("plan.json"), serde_json::to_vec(plan).unwrap()).unwrap();
     }
 
     /// Opens the next slot, as `haul resume` does.
@@ -135,7 +142,7 @@ impl Bench {
             journal::{Event, Journal},
         };
         self.slot += 1;
-        self.plan(setup);
+        self.write(&plan(setup));
         let mut journal = Journal::open(&RunDir::new(&self.run), "submitter").unwrap();
         journal
             .append(Event::Reopened {

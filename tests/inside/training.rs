@@ -64,6 +64,40 @@ fn the_shell_trainer_trains_and_all_of_it_is_recorded() {
 }
 
 #[test]
+fn the_recipe_of_the_shell_trainer_runs_wherever_it_is_planned_from() {
+    let haul = |args: &[&str], directory: &std::path::Path| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_haul"));
+        let output = command.args(args).current_dir(directory).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let recipe = concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/shell-trainer.yaml");
+    let text = haul(&["plan", "--json", recipe], &std::env::temp_dir());
+
+    let mut plan: haul::plan::Plan = serde_json::from_str(&text).unwrap();
+    let haul::plan::Program::Command { command } = &mut plan.program else {
+        panic!("{:?}", plan.program);
+    };
+    assert_eq!(command[1..], ["200", "0.05", "20"]);
+    // Its 10 seconds are not needed here.
+    command[2] = "0".into();
+    let bench = Bench::with_plan(&plan);
+    let mut supervisor = bench.supervise();
+    assert_eq!(supervisor.wait(), 0, "{}", supervisor.output());
+    assert_eq!(bench.steps(1).len(), 200);
+    let (first, last) = (
+        bench.metrics(1)[0].loss.unwrap(),
+        bench
+            .metrics(1)
+            .iter()
+            .filter_map(|l| l.loss)
+            .next_back()
+            .unwrap(),
+    );
+    assert!(first > last && last < 1.2, "{first} {last}");
+}
+
+#[test]
 fn two_virtual_nodes_have_logs_of_their_own_and_a_contract_environment() {
     let setup = Setup {
         nodes: 2,

@@ -1,10 +1,10 @@
 //! Placeholders of commands and variables, and the variables of the job.
 
 use crate::machine::Machine;
-use crate::plan::Variable;
 use crate::plan::placeholder::{DYNAMIC, FaultKind, Piece, pieces};
+use crate::plan::{Program, Variable};
 use crate::recipe::Recipe;
-use crate::recipe::diagnostic::{Diagnostic, Span};
+use crate::recipe::diagnostic::{Diagnostic, Sources, Span};
 use crate::recipe::section::{Given, Notes, suggestion};
 use std::collections::BTreeMap;
 
@@ -106,6 +106,27 @@ fn within(text: &Given<String>, start: usize, end: usize) -> Option<Span> {
         });
     }
     Some(at)
+}
+
+/// What the ranks run. A relative path of a program (a first word with a slash) is relative to the file it stands in, since a
+/// job starts in a directory of its own; a name without a slash is looked for in PATH.
+pub(super) fn program(recipe: &Recipe, sources: &Sources) -> Program {
+    let Some(program) = &recipe.program else {
+        return Program::Bundled;
+    };
+    let mut command: Vec<String> = program.command.iter().map(|w| w.value.clone()).collect();
+    if let Some((word, given)) = command.first_mut().zip(program.command.first())
+        && word.contains('/')
+        && !word.starts_with('/')
+        && !word.contains(['{', '}'])
+        && let Some(source) = given.at.and_then(|span| sources.get(span.source))
+    {
+        let given = source.directory.join(&word);
+        let path = super::normal(&std::path::absolute(&given).unwrap_or(given));
+        // Braces of the directory stand for themselves.
+        *word = path.to_string_lossy().replace('{', "{{").replace('}', "}}");
+    }
+    Program::Command { command }
 }
 
 /// The profile's variables, then the recipe's, which win; each group by name.
