@@ -296,7 +296,12 @@ fn together(states: &[(String, JobState)]) -> submission::Job {
         JobState::Unknown(reason) => Some(reason.clone()),
         _ => None,
     });
-    if any(|s| matches!(s, JobState::Running | JobState::Ending(_))) {
+    if any(|s| {
+        matches!(
+            s,
+            JobState::Running | JobState::Unwatched(_) | JobState::Ending(_)
+        )
+    }) {
         submission::Job::Running
     } else if any(|s| matches!(s, JobState::Queued)) {
         submission::Job::Queued
@@ -307,6 +312,14 @@ fn together(states: &[(String, JobState)]) -> submission::Job {
     } else {
         submission::Job::Ended
     }
+}
+
+/// Numbers of all attempts, in order.
+pub fn attempts(entries: &[Entry]) -> impl DoubleEndedIterator<Item = u32> {
+    entries.iter().filter_map(|entry| match entry.event {
+        Event::Attempt { attempt, .. } => Some(attempt),
+        _ => None,
+    })
 }
 
 /// How the attempts of a run ended, in order.
