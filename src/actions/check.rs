@@ -4,7 +4,8 @@ use crate::machine::{self, user::User};
 use crate::plan::Plan;
 use crate::plan::resolve::{Outcome, Site, resolve};
 use crate::recipe::diagnostic::{Diagnostic, Faults, Severity, Sources, Span};
-use crate::recipe::section::{Notes, Resolved};
+use crate::recipe::section::{Given, Notes, Resolved, Shown};
+use crate::recipe::yaml::Origin;
 use crate::recipe::{Recipe, merge, source};
 use std::path::{Path, PathBuf};
 
@@ -74,7 +75,11 @@ pub fn load(request: &Request) -> Result<Checked, Faults> {
             Ok(checked)
         }
         _ => {
-            list.sort_by_key(|f| f.severity == Severity::Warning);
+            // In the order in which a reader meets them; warnings last.
+            list.sort_by_key(|f| {
+                let place = f.labels.first().map(|(span, _)| (span.source, span.start));
+                (f.severity == Severity::Warning, place)
+            });
             Err(Faults { sources, list })
         }
     }
@@ -93,6 +98,7 @@ fn read(request: &Request, sources: &mut Sources, faults: &mut Vec<Diagnostic>) 
         return None;
     };
     let root = run_root(request.root, &user, machine.root.as_deref(), sources);
+    let chosen = site_values(request, &user, &machine, &root);
     let site = Site {
         machine: &machine,
         cores: request.cores,
@@ -116,7 +122,7 @@ fn read(request: &Request, sources: &mut Sources, faults: &mut Vec<Diagnostic>) 
         resolved_yaml,
         warnings: Vec::new(),
         sources: Sources::default(),
-        resolved: notes.resolved,
+        resolved: chosen.into_iter().chain(notes.resolved).collect(),
     })
 }
 
@@ -148,6 +154,43 @@ fn profile(
         },
     };
     machine::load(&choice, sources, faults)
+}
+
+/// Machine and root as values with their origins, for `--show`.
+fn site_values(
+    request: &Request,
+    user: &User,
+    machine: &machine::Machine,
+    root: &Path,
+) -> [Resolved; 2] {
+    let origin = |flag: bool, given: Option<&Given<String>>, profile: bool| match (flag, given) {
+        (true, _) => (Origin::Set, None),
+        (false, Some(given)) => (Origin::User, given.at),
+        (false, None) if profile => (Origin::Profile, None),
+        (false, None) => (Origin::Default, None),
+    };
+    let value = |key: &str, value: Shown, (origin, at)| Resolved {
+        key: key.into(),
+        value,
+        origin,
+        at,
+    };
+    [
+        value(
+            "machine",
+            Shown::Plain(machine.name.clone()),
+            origin(request.machine.is_some(), user.machine.as_ref(), false),
+        ),
+        value(
+            "root",
+            Shown::Text(root.display().to_string()),
+            origin(
+                request.root.is_some(),
+                user.root.as_ref(),
+                machine.root.is_some(),
+            ),
+        ),
+    ]
 }
 
 fn directory_of(sources: &Sources, at: Option<Span>) -> PathBuf {
@@ -199,7 +242,7 @@ fn data(outcome: &Outcome) -> Option<Diagnostic> {
         Ok(size) => size,
         Err(reason) => {
             return fault(
-                format!("the data {shown} {reason}"),
+                format!("the file of tokens {shown} {reason}"),
                 "a relative path is relative to the file it stands in",
             );
         }
@@ -288,9 +331,8 @@ pub fn root(given: Option<&Path>) -> Result<PathBuf, Faults> {
 
 /// `--show`: every value and where it came from, aligned.
 pub fn show(checked: &Checked) -> String {
-    let rows: Vec<[String; 4]> = checked
-        .resolved
-        .iter()
+    let rows: Vec<[String; 4]> = crate::plan::resolved::sorted(&checked.resolved)
+        .into_iter()
         .map(|r| {
             [
                 r.key.clone(),
@@ -319,9 +361,8 @@ pub fn show(checked: &Checked) -> String {
 
 /// `--show --json`.
 pub fn show_json(checked: &Checked) -> Vec<serde_json::Value> {
-    checked
-        .resolved
-        .iter()
+    crate::plan::resolved::sorted(&checked.resolved)
+        .into_iter()
         .map(|r| {
             let place = r.at.and_then(|span| checked.sources.place(span));
             serde_json::json!({
@@ -336,8 +377,7 @@ pub fn show_json(checked: &Checked) -> Vec<serde_json::Value> {
         .collect()
 }
 
-fn json_value(value: &crate::recipe::section::Shown) -> serde_json::Value {
-    use crate::recipe::section::Shown;
+fn json_value(value: &Shown) -> serde_json::Value {
     match value {
         Shown::Plain(text) => serde_json::from_str::<serde_json::Number>(text)
             .map_or_else(|_| text.as_str().into(), serde_json::Value::Number),

@@ -18,4 +18,5 @@ pub mod script;
 pub mod standing;
 pub mod status;
 pub mod submit;
+pub mod supervise;
 pub mod view;

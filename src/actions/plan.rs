@@ -2,13 +2,17 @@
 
 use crate::plan::{Plan, Program, SchedulerKind};
 use crate::recipe::scalar::show_duration;
-use crate::ui::units::{bytes, count, grouped};
+use crate::ui::style::Style;
+use crate::ui::units::{bytes, count, grouped, rate};
 use haul_runtime::contract::config::ScheduleKind;
 use haul_runtime::contract::{Precision, Until};
 
 /// The page.
-pub fn page(plan: &Plan) -> String {
-    let mut page = Page::default();
+pub fn page(plan: &Plan, style: Style) -> String {
+    let mut page = Page {
+        text: String::new(),
+        style,
+    };
     let place = match plan.machine.scheduler {
         SchedulerKind::Local => "local scheduler".to_string(),
         SchedulerKind::Slurm => "Slurm".to_string(),
@@ -81,10 +85,10 @@ pub fn page(plan: &Plan) -> String {
         page.row(
             "FLOPs",
             format!(
-                "{}FLOP a step ({}FLOP with the causal half), {}FLOP a token",
-                unit(flops.per_token * tokens),
-                unit(flops.per_token_causal * tokens),
-                unit(flops.per_token)
+                "{} a step ({} with the causal half), {} a token",
+                rate(flops.per_token * tokens, "FLOP"),
+                rate(flops.per_token_causal * tokens, "FLOP"),
+                rate(flops.per_token, "FLOP")
             ),
         );
     }
@@ -98,16 +102,6 @@ pub fn page(plan: &Plan) -> String {
             .to_string(),
     );
     page.text
-}
-
-/// A number before a unit of its own.
-fn unit(value: f64) -> String {
-    let text = count(value);
-    if text.contains(' ') {
-        text
-    } else {
-        format!("{text} ")
-    }
 }
 
 fn training(page: &mut Page, plan: &Plan) {
@@ -245,18 +239,19 @@ fn launched(page: &mut Page, plan: &Plan) {
     page.row("checkpoints", saved);
 }
 
-#[derive(Default)]
 struct Page {
     text: String,
+    style: Style,
 }
 
 impl Page {
     fn title(&mut self, title: &str) {
-        self.text.push_str(&format!("{title}\n\n"));
+        self.text
+            .push_str(&format!("{}\n\n", self.style.bold(title)));
     }
 
     fn row(&mut self, head: &str, body: String) {
-        let line = format!("  {head:16}{body}");
+        let line = format!("  {}{body}", self.style.dim(&format!("{head:16}")));
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }

@@ -19,6 +19,13 @@ pub struct Written {
     pub document: Document,
 }
 
+impl Written {
+    /// The first figures and the loss curve as text, `width` columns wide.
+    pub fn brief(&self, width: Option<usize>, style: Style) -> String {
+        crate::report::text::brief(&self.document, width, style)
+    }
+}
+
 /// In which form a report is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {

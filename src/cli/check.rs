@@ -3,8 +3,7 @@
 use super::{Global, RecipeArgs, exit::Exit};
 use crate::actions::check::{self, Checked, Request};
 use crate::recipe::diagnostic::{Style, faults_json};
-use crate::ui::print;
-use std::io::IsTerminal;
+use crate::ui::{self, print};
 
 #[derive(Debug, clap::Args)]
 pub struct Command {
@@ -55,7 +54,8 @@ pub(super) fn checked(global: &Global, args: &RecipeArgs, schema: &str) -> Resul
         args.machine.as_deref(),
         global.root.as_deref(),
     );
-    let style = if std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+    let coloured = ui::style::Style::stderr() == ui::style::Style::COLOURED;
+    let style = if coloured {
         Style::Colour
     } else {
         Style::Plain
@@ -64,7 +64,7 @@ pub(super) fn checked(global: &Global, args: &RecipeArgs, schema: &str) -> Resul
         Ok(checked) => {
             if !global.json {
                 for warning in &checked.warnings {
-                    crate::ui::say(&format!("{}\n", warning.render(&checked.sources, style)));
+                    ui::say(&format!("{}\n", warning.render(&checked.sources, style)));
                 }
             }
             Ok(checked)
@@ -76,9 +76,10 @@ pub(super) fn checked(global: &Global, args: &RecipeArgs, schema: &str) -> Resul
                     "ok": false,
                     "faults": faults_json(&faults.list, &faults.sources),
                 });
+                // The exit code tells a reader that has gone.
                 let _ = print(&format!("{document:#}\n"));
             } else {
-                crate::ui::say(faults.render(style).trim_end());
+                ui::say(faults.render(style).trim_end());
             }
             Err(Exit::Recipe)
         }

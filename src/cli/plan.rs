@@ -1,7 +1,7 @@
 //! `haul plan`.
 
 use super::{Global, RecipeArgs, exit::Exit};
-use crate::ui::print;
+use crate::ui::{print, style::Style};
 
 #[derive(Debug, clap::Args)]
 pub struct Command {
@@ -21,7 +21,7 @@ impl Command {
                 serde_json::to_string_pretty(&checked.plan)?
             ))?;
         } else {
-            print(&crate::actions::plan::page(&checked.plan))?;
+            print(&crate::actions::plan::page(&checked.plan, Style::stdout()))?;
         }
         Ok(Exit::Done)
     }

@@ -1,9 +1,9 @@
 //! Machine profiles, schema 1: what is true of a site and of its nodes.
 
-use crate::plan::{Binding, SchedulerKind};
 use crate::recipe::diagnostic::Diagnostic;
 use crate::recipe::section::{Kind, Notes, Section};
 use crate::recipe::yaml::Node;
+use serde::{Deserialize, Serialize};
 
 /// A profile. Later versions add fields and rename none.
 #[derive(Debug, Clone, PartialEq)]
@@ -25,6 +25,22 @@ pub struct Machine {
     pub peaks: Vec<Peak>,
     /// Run root, absolute.
     pub root: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SchedulerKind {
+    Local,
+    Slurm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Binding {
+    /// Ranks may use all allowed cores of their node.
+    None,
+    /// The shim splits the allowed cores evenly.
+    Even,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -227,8 +243,6 @@ fn options(s: &mut Section, name: &'static str, words: &'static str) -> Vec<Stri
 }
 
 fn scheduler(s: &mut Section) -> Option<Scheduler> {
-    const UNSET: SchedulerKind = SchedulerKind::Local;
-    s.missing("kind", "local or slurm");
     let kind = s.choice(
         "kind",
         "Who starts jobs.",
@@ -237,8 +251,9 @@ fn scheduler(s: &mut Section) -> Option<Scheduler> {
             ("slurm", SchedulerKind::Slurm),
         ],
         &["pbs", "lsf", "flux"],
-        ("local", UNSET),
+        ("local", SchedulerKind::Local),
     );
+    s.missing("kind", "local or slurm");
     let poll_floor = s.duration("poll_floor", "Time between two queries at least.");
     let chain = s.choice(
         "chain",

@@ -10,6 +10,8 @@ pub mod placement;
 pub mod resolve;
 pub mod resolved;
 
+pub use crate::machine::profile::{Binding, SchedulerKind};
+
 use haul_runtime::contract::{Mesh, TrainConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -81,22 +83,6 @@ pub struct MachineFacts {
     pub binding: Binding,
     /// Where the start of job scripts tells how to submit by hand.
     pub submit_command: String,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SchedulerKind {
-    Local,
-    Slurm,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Binding {
-    /// Ranks may use all allowed cores of their node.
-    None,
-    /// The shim splits the allowed cores evenly.
-    Even,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -200,6 +200,13 @@ fn data(recipe: &Recipe, site: &Site, sources: &Sources, notes: &mut Notes) -> O
         ));
         return None;
     }
+    if given.value.contains(char::is_control) {
+        notes.faults.push(fault(
+            "`data.path` has a control character",
+            "rename the file",
+        ));
+        return None;
+    }
     let file = if let Some(rest) = given.value.strip_prefix(ROOT) {
         if !(rest.is_empty() || rest.starts_with('/')) || rest.contains(['{', '}']) {
             notes.faults.push(fault(

@@ -55,7 +55,7 @@ pub fn yaml(list: &[Resolved], leave_out: &[&str]) -> String {
 }
 
 /// Sections together, in the order in which they first appear.
-fn sorted(list: &[Resolved]) -> Vec<&Resolved> {
+pub fn sorted(list: &[Resolved]) -> Vec<&Resolved> {
     let mut order: Vec<&str> = Vec::new();
     for resolved in list {
         let parts = parts(&resolved.key);

@@ -45,7 +45,7 @@ pub(super) fn read(s: &mut Section, required: bool) -> Batch {
     );
     let one = s.exactly_one(
         &["global", "per_replica", "accumulation"],
-        required || s.given(),
+        required,
         "global = per_replica x data = micro x accumulation x data: one of them fixes the others",
     );
     let size = global

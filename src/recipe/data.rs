@@ -21,7 +21,7 @@ pub(super) fn read(s: &mut Section, required: bool) -> Data {
         "File of tokens, relative to the file this stands in; `{root}` is the run root.",
         None,
     );
-    if required || s.given() {
+    if required {
         s.missing("path", "name the file of training tokens");
     }
     Data {

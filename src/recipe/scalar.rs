@@ -148,6 +148,24 @@ pub fn show_duration(seconds: u64) -> String {
     text
 }
 
+/// Bytes for people, such as `2.61 TiB`.
+pub fn show_memory(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = match value {
+        _ if unit == 0 => 0,
+        v if v < 9.995 => 2,
+        v if v < 99.95 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$} {}", units[unit])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

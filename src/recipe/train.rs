@@ -81,7 +81,7 @@ pub(super) fn read(s: &mut Section, required: bool) -> Train {
             );
             let one = s.exactly_one(
                 &["steps", "tokens", "time"],
-                required || s.given(),
+                required,
                 "for example `until: {steps: 1000}`",
             );
             steps

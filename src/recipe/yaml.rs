@@ -85,7 +85,7 @@ impl Node {
                     format!("`{shown}`")
                 }
             }
-            Value::List(_) => "a list".into(),
+            Value::List(items) => format!("a list of {}", items.len()),
             Value::Map(_) => "a map".into(),
         }
     }

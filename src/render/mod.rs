@@ -220,7 +220,7 @@ impl Templates {
             "haul": path(&context.haul)?,
             "run_dir": run_dir,
             "supervisor": context.supervisor.to_string(),
-            "command": command,
+            "command": lines(&command),
         }))
     }
 }
@@ -294,6 +294,20 @@ impl<'a> Values<'a> {
         refuse_control(what, &filled, Controls::Lines, "launch.sh")?;
         Ok(filled)
     }
+}
+
+/// The words of a command in lines that begin with an option.
+fn lines(command: &[String]) -> Vec<&[String]> {
+    let mut lines = Vec::new();
+    let mut from = 0;
+    for (at, word) in command.iter().enumerate().skip(1) {
+        if word.starts_with('-') {
+            lines.push(&command[from..at]);
+            from = at;
+        }
+    }
+    lines.push(&command[from..]);
+    lines
 }
 
 /// Seconds as `HH:MM:SS`.

@@ -8,7 +8,7 @@ use super::steps::{Mark, Step, Steps};
 use crate::store::journal::{Class, Entry, Event};
 use haul_runtime::contract::metrics::Line;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What time went into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -231,8 +231,10 @@ impl Account {
         let last = moment(&last.line, span.launched)
             .unwrap_or(until)
             .clamp(begin, until);
-        self.add(arrival, begin - from);
         let busy: f64 = of_attempt.iter().map(|step| self.step(step)).sum();
+        // Lines are timed when they arrive: a first one that came late must not push its step out of the attempt.
+        let begin = begin.min(last - busy).max(from);
+        self.add(arrival, begin - from);
         let stepping = if failed { last } else { until };
         let mut rest = stepping - begin - busy;
         self.excess += (-rest).max(0.0);
@@ -288,7 +290,7 @@ impl Account {
             .collect();
         let productive = self.parts.get(&Cause::Productive).copied().unwrap_or(0.0);
         let mut warnings = Vec::new();
-        if self.excess > 0.01 * wall + 0.01 {
+        if self.excess > 0.01 * wall + 0.1 {
             warnings.push(format!(
                 "steps and saves take {:.2} s more than the time between launch and end; clocks or step times are wrong",
                 self.excess
@@ -307,13 +309,16 @@ impl Account {
 
 /// Seconds of saves or evaluations of `attempt` that no step has in its phases.
 fn apart(marks: &[Mark], phase: &str, attempt: u32, steps: &[&Step]) -> f64 {
+    let told: BTreeSet<u64> = steps
+        .iter()
+        .filter(|step| step.phase(phase) > 0.0)
+        .map(|step| step.step)
+        .collect();
+    // A save after step s may be told with s or with the step that waited for it.
+    let inside = |step: u64| told.contains(&step) || told.contains(&step.saturating_add(1));
     marks
         .iter()
-        .filter(|mark| mark.attempt == attempt)
-        .filter(|mark| {
-            let inside = |s: &&&Step| s.step == mark.step || s.step == mark.step + 1;
-            !steps.iter().filter(inside).any(|s| s.phase(phase) > 0.0)
-        })
+        .filter(|mark| mark.attempt == attempt && !inside(mark.step))
         .filter_map(|mark| mark.line.seconds.filter(|s| s.is_finite() && *s > 0.0))
         .sum()
 }

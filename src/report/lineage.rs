@@ -40,7 +40,7 @@ impl Lineage {
         let (mut attempt, mut last) = (head, u64::MAX);
         loop {
             let parent = attempts.get(&attempt).and_then(|(_, parent)| *parent);
-            let first = parent.map_or(1, |point| point.step + 1);
+            let first = parent.map_or(1, |point| point.step.saturating_add(1));
             ranges.insert(attempt, (first, last));
             match parent {
                 // Parents are older; anything else is a damaged record and would not end.

@@ -23,3 +23,6 @@ pub mod text;
 
 pub use records::Records;
 pub use summary::Summary;
+
+#[cfg(test)]
+mod tests;

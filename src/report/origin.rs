@@ -43,6 +43,19 @@ const SECRET: [&str; 8] = [
     "SECRET",
     "TOKEN",
 ];
+/// In which order facts are told.
+const ORDER: [&str; 10] = [
+    "version",
+    "git commit",
+    "git changed",
+    "binary",
+    "command",
+    "recipe",
+    "directory",
+    "host",
+    "user",
+    "time",
+];
 /// Longest value that is shown whole, in characters.
 const LONGEST: usize = 240;
 
@@ -79,6 +92,9 @@ pub fn origin(records: &Records) -> Origin {
             }
         }
     }
+    // What it was first, then where it came from; what is not listed keeps its place after that.
+    let place = |name: &str| ORDER.iter().position(|n| *n == name).unwrap_or(ORDER.len());
+    origin.facts.sort_by_key(|(name, _)| place(name));
     if let Some(plan) = records.plan() {
         for variable in &plan.environment.variables {
             origin.set(&variable.name, &variable.value);

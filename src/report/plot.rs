@@ -10,6 +10,7 @@ pub use loss::loss;
 pub use shares::shares;
 pub use steps::steps;
 
+use crate::report::speed::quantile;
 use serde::Serialize;
 
 /// A drawing, `width` x `height` in its own units.
@@ -159,13 +160,14 @@ fn round(value: f64) -> f64 {
     }
 }
 
-/// What many points say in few: per bucket its middle x, mean, least and greatest y.
+/// What many points say in few: per bucket its middle x, and of y the mean, the first and last tenth, the greatest.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Bucket {
     x: f64,
     mean: f64,
     low: f64,
     high: f64,
+    most: f64,
 }
 
 /// At most `limit` buckets of neighbouring points.
@@ -175,11 +177,15 @@ fn buckets(points: &[(f64, f64)], limit: usize) -> Vec<Bucket> {
         .map(|i| {
             let part = &points[i * points.len() / count..(i + 1) * points.len() / count];
             let n = part.len() as f64;
+            let mut sorted: Vec<f64> = part.iter().map(|p| p.1).collect();
+            sorted.sort_by(f64::total_cmp);
+            let at = |q| quantile(&sorted, q).unwrap_or(0.0);
             Bucket {
                 x: part.iter().map(|p| p.0).sum::<f64>() / n,
                 mean: part.iter().map(|p| p.1).sum::<f64>() / n,
-                low: part.iter().map(|p| p.1).fold(f64::INFINITY, f64::min),
-                high: part.iter().map(|p| p.1).fold(f64::NEG_INFINITY, f64::max),
+                low: at(0.1),
+                high: at(0.9),
+                most: at(1.0),
             }
         })
         .collect()

@@ -1,6 +1,7 @@
 //! How it was set up: model, layout, placement and binding, planned memory.
 
 use super::records::Records;
+use super::steps::Steps;
 use crate::plan::{Binding, Plan, Program, StageMemory};
 use haul_runtime::contract::{Mesh, Precision, Until};
 use serde::Serialize;
@@ -16,6 +17,8 @@ pub struct Setup {
     pub layout: Option<Layout>,
     pub ranks: Vec<RankPlace>,
     pub memory: Vec<StageMemory>,
+    /// Figures the trainer told in notes, the newest of each name; `rank` is left out.
+    pub told: BTreeMap<String, serde_json::Value>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -67,7 +70,7 @@ impl RankPlace {
     }
 }
 
-pub fn setup(records: &Records, head: Option<u32>) -> Setup {
+pub fn setup(records: &Records, head: Option<u32>, steps: &Steps) -> Setup {
     let plan = records.plan();
     let config = plan.and_then(|plan| plan.train_config.as_ref());
     let until = config.map(|config| config.train.until);
@@ -87,6 +90,14 @@ pub fn setup(records: &Records, head: Option<u32>) -> Setup {
         layout: plan.map(layout),
         ranks: ranks(records, head),
         memory: plan.map(|plan| plan.memory.clone()).unwrap_or_default(),
+        told: steps
+            .notes
+            .iter()
+            .filter_map(|(_, note)| note.values.as_ref())
+            .flatten()
+            .filter(|(name, _)| *name != "rank")
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
     }
 }
 

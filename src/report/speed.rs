@@ -56,7 +56,7 @@ pub struct SlowestRank {
     pub share: f64,
 }
 
-/// Name of the note value that carries the measured GEMM peak of one rank, in GFLOP/s.
+/// Name of the note value that carries the measured GEMM peak of all ranks together, in GFLOP/s.
 pub const GEMM_PEAK: &str = "gemm_peak_gflops";
 
 /// The speed, or in words why none is reported.
@@ -89,7 +89,7 @@ pub fn speed(records: &Records, steps: &Steps) -> Result<Speed, String> {
     let flops_causal = flops
         .zip(tokens_per_second)
         .map(|(f, t)| f.per_token_causal * t);
-    let gemm_peak = gemm_peak(steps).zip(world).map(|(one, w)| one * w);
+    let gemm_peak = gemm_peak(steps);
     let share = |flops: Option<f64>| flops.zip(gemm_peak).map(|(flops, peak)| flops / peak);
     Ok(Speed {
         steps_counted: counted.len(),
@@ -179,7 +179,7 @@ fn phases(counted: &[&Step]) -> Vec<Phase> {
         .collect()
 }
 
-/// Mean over all notes, one rank, FLOP/s.
+/// Mean over all notes, that is over attempts; FLOP/s.
 fn gemm_peak(steps: &Steps) -> Option<f64> {
     let values: Vec<f64> = steps
         .notes

@@ -106,7 +106,7 @@ impl Steps {
                     let given = line.step_seconds.filter(|s| s.is_finite() && *s >= 0.0);
                     let between = match (before, elapsed) {
                         (Some((last, Some(then))), Some(now))
-                            if last + 1 == step && now >= then =>
+                            if last.checked_add(1) == Some(step) && now >= then =>
                         {
                             Some(now - then)
                         }

@@ -28,11 +28,22 @@ pub struct Summary {
     pub no_speed: Option<String>,
     pub time: Ledger,
     pub attempts: Vec<Attempt>,
+    /// Notes with words, in order.
+    pub notes: Vec<Note>,
     pub checkpoints: Checkpoints,
     pub setup: Setup,
     pub origin: Origin,
     /// What could not be read or does not fit together.
     pub warnings: Vec<String>,
+}
+
+/// Something a rank or the supervisor found worth telling.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Note {
+    pub attempt: u32,
+    pub step: Option<u64>,
+    pub rank: Option<u64>,
+    pub text: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -60,7 +71,7 @@ impl Summary {
         let lineage = Lineage::of(records);
         let steps = Steps::of(records, &lineage);
         let time = Ledger::of(records, &steps);
-        let setup = setup::setup(records, lineage.head);
+        let setup = setup::setup(records, lineage.head, &steps);
         let speed = speed::speed(records, &steps);
         let mut warnings = records.warnings.clone();
         if records.plan().is_none() {
@@ -74,6 +85,12 @@ impl Summary {
         }
         warnings.extend(steps.warnings.iter().cloned());
         warnings.extend(time.warnings.iter().cloned());
+        let share = speed.as_ref().ok().and_then(|s| s.gemm_share_causal);
+        if share.is_some_and(|share| share > 1.0) {
+            warnings.push(
+                "speed: more than the measured GEMM peak; its measurement was disturbed, or the steps' times are wrong".into(),
+            );
+        }
         let differ = setup.ranks.iter().filter(|r| r.agrees() == Some(false));
         let differ: Vec<String> = differ.map(|r| r.rank.to_string()).collect();
         if !differ.is_empty() {
@@ -92,6 +109,7 @@ impl Summary {
             no_speed: speed.as_ref().err().cloned(),
             speed: speed.ok(),
             attempts: attempts::attempts(records, &lineage, &steps),
+            notes: notes(&steps),
             checkpoints: checkpoints(&steps),
             time,
             setup,
@@ -99,6 +117,19 @@ impl Summary {
             warnings,
         }
     }
+}
+
+fn notes(steps: &Steps) -> Vec<Note> {
+    let notes = steps.notes.iter().filter_map(|(attempt, line)| {
+        let rank = line.values.as_ref().and_then(|v| v.get("rank")?.as_u64());
+        Some(Note {
+            attempt: *attempt,
+            step: line.step,
+            rank,
+            text: line.text.clone()?,
+        })
+    });
+    notes.collect()
 }
 
 fn progress(records: &Records, steps: &Steps, setup: &Setup) -> Progress {
@@ -109,7 +140,7 @@ fn progress(records: &Records, steps: &Steps, setup: &Setup) -> Progress {
         planned: setup.steps_planned,
         tokens: newest
             .and_then(|s| s.line.tokens)
-            .or_else(|| Some(newest?.step * config?.tokens_per_step())),
+            .or_else(|| newest?.step.checked_mul(config?.tokens_per_step())),
         skipped: steps.kept().filter(|s| s.skipped).count(),
         lost: steps.steps.iter().filter(|s| !s.kept).count(),
     }

@@ -10,16 +10,18 @@ const WIDEST: usize = 110;
 
 /// Text of `document` for a terminal of `width` columns.
 pub fn render(document: &Document, width: Option<usize>, style: Style) -> String {
-    let width = width.unwrap_or(100).clamp(40, WIDEST);
-    let mut text = Text {
-        out: String::new(),
-        width,
-        style,
-    };
+    let mut text = Text::new(width, style);
     text.head(document);
     for section in &document.sections {
         text.title(section.title);
-        for block in &section.blocks {
+        for (i, block) in section.blocks.iter().enumerate() {
+            let apart = matches!(
+                block,
+                Block::Figures(_) | Block::Table(_) | Block::Shares(_)
+            );
+            if i > 0 && apart {
+                text.out.push('\n');
+            }
             text.block(block);
         }
     }
@@ -34,6 +36,18 @@ pub fn render(document: &Document, width: Option<usize>, style: Style) -> String
     text.out
 }
 
+/// The first figures and the loss curve only: what is shown at the end of a run.
+pub fn brief(document: &Document, width: Option<usize>, style: Style) -> String {
+    let mut text = Text::new(width, style);
+    text.head(document);
+    let blocks = document.sections.iter().flat_map(|section| &section.blocks);
+    for block in blocks.filter(|block| matches!(block, Block::Loss(_))) {
+        text.out.push('\n');
+        text.block(block);
+    }
+    text.out
+}
+
 struct Text {
     out: String,
     width: usize,
@@ -41,9 +55,30 @@ struct Text {
 }
 
 impl Text {
+    fn new(width: Option<usize>, style: Style) -> Text {
+        Text {
+            out: String::new(),
+            width: width.unwrap_or(100).clamp(40, WIDEST),
+            style,
+        }
+    }
+
     fn line(&mut self, line: &str) {
         self.out.push_str(line.trim_end());
         self.out.push('\n');
+    }
+
+    /// `text` broken into lines; `label` stands before the first in yellow, blanks before the others.
+    fn words(&mut self, text: &str, label: &str, paint: fn(Style, &str) -> String) {
+        let indent = columns(label);
+        for (i, line) in wrap(&visible(text), self.width - indent).iter().enumerate() {
+            let before = match i {
+                0 => self.style.yellow(label),
+                _ => " ".repeat(indent),
+            };
+            let line = paint(self.style, line);
+            self.line(&format!("{before}{line}"));
+        }
     }
 
     fn head(&mut self, document: &Document) {
@@ -60,15 +95,10 @@ impl Text {
             style.bold(&title),
             style.dim(&visible(&document.run))
         ));
-        if !document.words.is_empty() {
-            self.line(&visible(&document.words));
-        }
-        if !document.tags.is_empty() {
-            self.line(&style.dim(&visible(&document.tags.join(" · "))));
-        }
+        self.words(&document.words, "", |_, line| line.to_owned());
+        self.words(&document.tags.join(" · "), "", Style::dim);
         for warning in &document.warnings {
-            let warning = visible(warning);
-            self.line(&format!("{} {warning}", style.yellow("warning:")));
+            self.words(warning, "warning: ", |_, line| line.to_owned());
         }
         self.out.push('\n');
         self.tiles(&document.tiles);
@@ -133,7 +163,7 @@ impl Text {
 
     fn block(&mut self, block: &Block) {
         match block {
-            Block::Words(words) => self.line(&visible(words)),
+            Block::Words(words) => self.words(words, "", |_, line| line.to_owned()),
             Block::Figures(figures) => self.figures(figures),
             Block::Table(table) => {
                 let text = shown(table).render(Some(self.width), self.style);
@@ -179,22 +209,25 @@ impl Text {
             .map(|points| Series {
                 points,
                 paint: Style::dim,
+                marker: None,
             })
             .collect();
         series.push(Series {
             points: &chart.train,
             paint: Style::cyan,
+            marker: None,
         });
         series.push(Series {
             points: &chart.validation,
             paint: Style::yellow,
+            marker: Some('•'),
         });
         let text = curve::plot(&series, self.width.min(90), 12, self.style);
         self.out.push_str(&text);
         let style = self.style;
         let mut legend = vec![format!("{} training", style.cyan("━"))];
         if !chart.validation.is_empty() {
-            legend.push(format!("{} validation", style.yellow("━")));
+            legend.push(format!("{} validation", style.yellow("•")));
         }
         if !chart.abandoned.is_empty() {
             legend.push(format!("{} lost steps", style.dim("━")));
@@ -219,7 +252,6 @@ impl Text {
 
     fn shares(&mut self, shares: &Shares) {
         const BAR: usize = 16;
-        self.out.push('\n');
         let mut table = Table::new(&[shares.title, ">time", ">share", "", "what it is"]);
         for (part, row) in shares.parts.iter().zip(&shares.table().rows) {
             let bar = curve::bar(part.share.unwrap_or(0.0), BAR);

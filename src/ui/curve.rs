@@ -7,8 +7,10 @@ use super::units;
 #[derive(Debug, Clone, Copy)]
 pub struct Series<'a> {
     pub points: &'a [(f64, f64)],
-    /// How its dots are painted.
+    /// How it is painted.
     pub paint: fn(Style, &str) -> String,
+    /// Each point is this letter; without one, a line goes through them.
+    pub marker: Option<char>,
 }
 
 /// Plots `series` on one canvas of `width` x `height` characters, axes included; later series are drawn on top.
@@ -41,7 +43,10 @@ pub fn plot(series: &[Series], width: usize, height: usize, style: Style) -> Str
                 scale(*x, x0, x1, columns * 2),
                 (rows * 4 - 1) as f64 - scale(*y, y0, y1, rows * 4),
             );
-            canvas.line(before.unwrap_or(at), at, index);
+            match s.marker {
+                Some(_) => canvas.mark(at, index),
+                None => canvas.line(before.unwrap_or(at), at, index),
+            }
             before = Some(at);
         }
     }
@@ -121,6 +126,7 @@ struct Canvas {
     columns: usize,
     dots: Vec<u8>,
     owner: Vec<usize>,
+    marked: Vec<bool>,
 }
 
 impl Canvas {
@@ -129,6 +135,7 @@ impl Canvas {
             columns,
             dots: vec![0; columns * rows],
             owner: vec![0; columns * rows],
+            marked: vec![false; columns * rows],
         }
     }
 
@@ -140,6 +147,15 @@ impl Canvas {
         {
             *cell |= BITS[x % 2][y % 4];
             self.owner[at] = owner;
+        }
+    }
+
+    fn mark(&mut self, at: (f64, f64), owner: usize) {
+        let (x, y) = (at.0.round().max(0.0), at.1.round().max(0.0));
+        let cell = y as usize / 4 * self.columns + x as usize / 2;
+        if let Some(marked) = self.marked.get_mut(cell) {
+            *marked = true;
+            self.owner[cell] = owner;
         }
     }
 
@@ -164,12 +180,15 @@ impl Canvas {
     fn row(&self, row: usize, series: &[Series], style: Style) -> String {
         let cells = row * self.columns..(row + 1) * self.columns;
         cells
-            .map(|at| match self.dots[at] {
-                0 => " ".to_owned(),
-                dots => {
-                    let glyph = char::from_u32(0x2800 + u32::from(dots)).unwrap_or(' ');
-                    (series[self.owner[at]].paint)(style, &glyph.to_string())
-                }
+            .map(|at| {
+                let series = &series[self.owner[at]];
+                let dots = char::from_u32(0x2800 + u32::from(self.dots[at])).unwrap_or(' ');
+                let glyph = match (self.marked[at], self.dots[at]) {
+                    (true, _) => series.marker.unwrap_or(dots),
+                    (false, 0) => return " ".to_owned(),
+                    (false, _) => dots,
+                };
+                (series.paint)(style, &glyph.to_string())
             })
             .collect()
     }
@@ -187,6 +206,7 @@ mod tests {
         let series = [Series {
             points: &points,
             paint: Style::cyan,
+            marker: None,
         }];
         let text = plot(&series, 26, 4, Style::PLAIN);
         let lines: Vec<&str> = text.lines().collect();
@@ -201,6 +221,32 @@ mod tests {
     }
 
     #[test]
+    fn marks_are_letters_over_the_line() {
+        let line = [(0.0, 0.0), (10.0, 0.0)];
+        let marks = [(0.0, 0.0), (10.0, 0.0)];
+        let paint = Style::cyan as fn(Style, &str) -> String;
+        let series = [
+            Series {
+                points: &line,
+                paint,
+                marker: None,
+            },
+            Series {
+                points: &marks,
+                paint,
+                marker: Some('o'),
+            },
+        ];
+        let text = plot(&series, 20, 3, Style::PLAIN);
+        let row = text.lines().find(|line| line.contains('o')).unwrap();
+        assert_eq!(row.matches('o').count(), 2, "{text}");
+        let line = row
+            .chars()
+            .filter(|c| ('\u{2801}'..='\u{28ff}').contains(c));
+        assert!(row.ends_with('o') && line.count() > 8, "{text}");
+    }
+
+    #[test]
     fn odd_input_draws_without_fault() {
         let paint = Style::cyan as fn(Style, &str) -> String;
         let odd: [&[(f64, f64)]; 4] = [
@@ -210,7 +256,12 @@ mod tests {
             &[(0.0, 1.0), (1.0, f64::INFINITY), (2.0, 1.0)],
         ];
         for points in odd {
-            let text = plot(&[Series { points, paint }], 20, 5, Style::PLAIN);
+            let series = Series {
+                points,
+                paint,
+                marker: None,
+            };
+            let text = plot(&[series], 20, 5, Style::PLAIN);
             let drawable = points.iter().any(|p| p.1.is_finite());
             assert_eq!(text.is_empty(), !drawable, "{points:?}");
         }

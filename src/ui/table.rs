@@ -57,7 +57,11 @@ impl Table {
             self.line(&self.headers, &widths, &mut header);
             text.push_str(&style.bold(header.trim_end_matches('\n')));
             text.push('\n');
-            let rules: Vec<String> = widths.iter().map(|w| "─".repeat(*w)).collect();
+            let rules: Vec<String> = widths
+                .iter()
+                .zip(&self.headers)
+                .map(|(w, title)| if title.is_empty() { " " } else { "─" }.repeat(*w))
+                .collect();
             text.push_str(&style.dim(&rules.join(&" ".repeat(GAP))));
             text.push('\n');
         }

@@ -1,5 +1,6 @@
 //! What a training run is: the part of a plan that the trainer reads. Everything is resolved, nothing optional has a default.
 
+use super::mesh::Mesh;
 use serde::{Deserialize, Serialize};
 
 /// The whole configuration of the bundled trainer.
@@ -131,6 +132,34 @@ pub struct Data {
 pub enum DataFormat {
     /// Each byte of the file is a token; vocabulary 256.
     Bytes,
+}
+
+/// What the worker reads of a plan; other keys are the orchestrator's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WorkerPlan {
+    pub train_config: TrainConfig,
+    pub mesh: Mesh,
+    /// Compute threads of one rank.
+    pub threads: usize,
+    /// More ranks than cores: waiting threads sleep at once.
+    #[serde(default)]
+    pub shared_cores: bool,
+    /// Absent: checkpoints only when asked for.
+    #[serde(default)]
+    pub checkpoint: Option<CheckpointPolicy>,
+    /// Fingerprint of the plan.
+    pub fingerprint: String,
+}
+
+/// When a checkpoint is due, whichever is given, and how many are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct CheckpointPolicy {
+    #[serde(default)]
+    pub every_steps: Option<u64>,
+    #[serde(default)]
+    pub every_seconds: Option<f64>,
+    /// Newest checkpoints of an attempt that are kept.
+    pub keep: usize,
 }
 
 impl TrainConfig {

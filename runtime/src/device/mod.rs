@@ -3,46 +3,15 @@
 pub mod cpu;
 pub mod reference;
 
+pub use crate::blueprint::memory::{Real, Sizes};
+
 use crate::blueprint::program::{Op, Program, Region};
 use crate::sys::region::Memory;
-
-/// Elements to reserve by region, computed by the blueprint and by nobody else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-pub struct Sizes {
-    pub weights: usize,
-    pub grads: usize,
-    pub moments: usize,
-    /// Of one slot.
-    pub kept: usize,
-    pub work: usize,
-    /// Of one slot.
-    pub tokens: usize,
-    pub scalars: usize,
-    /// Copies of `kept` and `tokens`.
-    pub slots: usize,
-}
 
 /// Which copy of the slotted regions an operation works on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Frame {
     pub slot: usize,
-}
-
-/// Type of a real element on a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Real {
-    F32,
-    F64,
-}
-
-impl Real {
-    /// Bytes of one element.
-    pub fn bytes(self) -> usize {
-        match self {
-            Real::F32 => 4,
-            Real::F64 => 8,
-        }
-    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +23,32 @@ pub enum DeviceError {
         #[source]
         source: std::io::Error,
     },
+    #[error(
+        "value {index} is not in the program: its operations and values do not belong together"
+    )]
+    NoValue { index: u32 },
+    #[error(
+        "value `{name}` ({len} elements at {offset} of {region:?}) is used with {need} elements, and the region holds {holds}: the program does not fit the reserved memory"
+    )]
+    Misplaced {
+        name: String,
+        region: Region,
+        offset: usize,
+        len: usize,
+        need: usize,
+        holds: usize,
+    },
+    #[error("`{name}` holds {value} in row {row}, beyond the last index {last}", last = .limit.wrapping_sub(1))]
+    Index {
+        name: String,
+        value: u32,
+        row: usize,
+        limit: usize,
+    },
+    #[error("the device cannot carry out {what}")]
+    Unsupported { what: String },
+    #[error("an operation was launched before memory was reserved")]
+    NotReserved,
 }
 
 /// A device carries out [`Op`]s on its regions. Nothing is allocated after [`Device::reserve`].

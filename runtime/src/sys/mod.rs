@@ -3,6 +3,8 @@
 pub mod available;
 pub mod fd;
 pub mod futex;
+pub mod heap;
 pub mod memfd;
 pub mod publish;
 pub mod region;
+pub mod spawn;

@@ -79,8 +79,10 @@ fn cores(
             notes.faults.push(labelled(Diagnostic::warning(
                 "shared-cores",
                 format!(
-                    "shared cores: {} ranks x {cores_per_rank} cores on {usable} cores; no pinning, and speeds mean nothing",
-                    nodes * ranks_per_node
+                    "shared cores: {} x {} on {}; no pinning, and speeds mean nothing",
+                    some(nodes * ranks_per_node, "rank"),
+                    some(cores_per_rank, "core"),
+                    some(usable, "core"),
                 ),
             )));
             true
@@ -92,16 +94,28 @@ fn cores(
                     labelled(Diagnostic::error(
                         "cores",
                         format!(
-                            "{ranks_per_node} ranks x {cores_per_rank} cores = {needed} cores, but a node of {} has {usable} for jobs",
+                            "{} x {} = {}, but a node of {} has {usable} for jobs",
+                            some(ranks_per_node, "rank"),
+                            some(cores_per_rank, "core"),
+                            some(needed, "core"),
                             site.machine.name
                         ),
                     ))
-                    .help(format!("such a job would never start: at most {} cores a rank fit", (usable / ranks_per_node).max(1))),
+                    .help(format!(
+                        "such a job would never start: at most {} a rank",
+                        some((usable / ranks_per_node).max(1), "core")
+                    )),
                 );
             }
             false
         }
     }
+}
+
+/// `1 core`, `2 cores`.
+fn some(count: usize, word: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {word}{plural}")
 }
 
 /// world = nodes x ranks_per_node; data = world / (tensor x pipeline).

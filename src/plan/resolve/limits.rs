@@ -6,9 +6,8 @@ use super::{Site, span_of};
 use crate::plan::{SchedulerKind, StageMemory};
 use crate::recipe::Recipe;
 use crate::recipe::diagnostic::Diagnostic;
-use crate::recipe::scalar::show_duration;
+use crate::recipe::scalar::{show_duration, show_memory as bytes};
 use crate::recipe::section::Notes;
-use crate::ui::units::bytes;
 
 pub(super) fn check(
     recipe: &Recipe,

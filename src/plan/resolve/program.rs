@@ -12,6 +12,26 @@ use std::collections::BTreeMap;
 pub(super) fn check(recipe: &Recipe, values: &BTreeMap<String, String>, notes: &mut Notes) {
     let command = recipe.program.iter().flat_map(|p| &p.command);
     let variables = recipe.environment.variables.iter().map(|(_, value)| value);
+    for text in command
+        .clone()
+        .chain(variables.clone())
+        .chain(&recipe.environment.setup)
+    {
+        let control = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+        if let Some((at, c)) = text.value.char_indices().find(|(_, c)| control(*c)) {
+            notes.faults.push(
+                Diagnostic::error(
+                    "control",
+                    format!(
+                        "a control character (U+{:04X}) cannot stand in a script",
+                        u32::from(c)
+                    ),
+                )
+                .at(within(text, at, at + c.len_utf8()), "")
+                .help("newline and tab may; let the program make others itself"),
+            );
+        }
+    }
     for text in command.chain(variables) {
         let fault = match pieces(&text.value) {
             Ok(pieces) => pieces.iter().find_map(|piece| match piece {

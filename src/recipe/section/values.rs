@@ -131,7 +131,8 @@ impl Section<'_> {
     /// A text's value; NUL can stand nowhere.
     fn plain_text(&mut self, name: &str, node: &Node) -> Option<String> {
         let Value::Scalar { text, .. } = &node.value else {
-            self.wrong(name, node, "expected a text");
+            let fault = super::wrong(&self.dotted(name), node, "expected a text");
+            self.fault(fault.help("a text that starts with `{` or `[` needs quotes"));
             return None;
         };
         if text.contains('\0') {

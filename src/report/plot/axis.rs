@@ -29,10 +29,10 @@ impl Axis {
         }
     }
 
-    /// An axis from `low` to `high` exactly, with the round ticks between them.
-    pub fn exact(low: f64, high: f64, wanted: usize, from: f64, to: f64) -> Axis {
+    /// An axis of whole numbers from `low` to `high` exactly, with the round ticks between them.
+    pub fn whole(low: f64, high: f64, wanted: usize, from: f64, to: f64) -> Axis {
         let (low, high) = spread(low, high);
-        let step = tick_step(high - low, wanted);
+        let step = tick_step(high - low, wanted).max(1.0);
         let slack = step * 1e-9;
         let (first, last) = (
             ((low - slack) / step).ceil(),
@@ -141,9 +141,9 @@ mod tests {
         let axis = Axis::round(0.412, 0.438, 5, 0.0, 1.0);
         let labels: Vec<_> = axis.ticks.iter().map(|t| axis.label(*t)).collect();
         assert_eq!(labels, ["0.41", "0.42", "0.43", "0.44"]);
-        let axis = Axis::exact(1.0, 600.0, 6, 0.0, 1.0);
+        let axis = Axis::whole(1.0, 600.0, 6, 0.0, 1.0);
         assert_eq!(axis.ticks, [100.0, 200.0, 300.0, 400.0, 500.0, 600.0]);
-        let axis = Axis::exact(0.0, 120_000.0, 6, 0.0, 1.0);
+        let axis = Axis::whole(0.0, 120_000.0, 6, 0.0, 1.0);
         assert_eq!(axis.count(axis.ticks[1]), "20 k");
     }
 
@@ -158,7 +158,7 @@ mod tests {
         ] {
             for axis in [
                 Axis::round(low, high, 5, 0.0, 9.0),
-                Axis::exact(low, high, 5, 0.0, 9.0),
+                Axis::whole(low, high, 5, 0.0, 9.0),
             ] {
                 assert!(axis.ticks.len() < 20, "{axis:?}");
                 assert!((0.0..=9.0).contains(&axis.at(low.max(-1e300))), "{axis:?}");

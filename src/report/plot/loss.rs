@@ -27,7 +27,7 @@ pub fn loss(chart: &LossChart) -> Option<Scene> {
     let body = quantile(&values, 0.98)?;
     let high = high.min(body + 1.5 * (body - low).max(f64::EPSILON));
     let last = all().map(|p| p.0).fold(1.0, f64::max);
-    let x = Axis::exact(0.0, last, 8, 52.0, WIDTH - 14.0);
+    let x = Axis::whole(0.0, last, 8, 52.0, WIDTH - 14.0);
     let y = Axis::round(low, high, 5, HEIGHT - 44.0, 30.0);
     let mut scene = Scene::new("loss over steps", WIDTH, HEIGHT);
     frame(

@@ -32,7 +32,7 @@ pub fn steps(chart: &StepChart) -> Option<Scene> {
     let high = most.min(chart.p95 + 3.0 * spread);
     let low = least.max(chart.p5 - 3.0 * spread);
     let last = chart.points.iter().map(|p| p.0).fold(1.0, f64::max);
-    let x = Axis::exact(0.0, last, 6, 64.0, CURVE);
+    let x = Axis::whole(0.0, last, 6, 64.0, CURVE);
     let y = Axis::round(low, high, 4, BOTTOM, TOP);
     let mut scene = Scene::new("seconds a step", WIDTH, HEIGHT);
     frame(&mut scene, &x, &y, ("step", "seconds a step"), Axis::label);
@@ -56,44 +56,55 @@ pub fn steps(chart: &StepChart) -> Option<Scene> {
     if chart.points.len() <= DOTS {
         for (step, seconds) in &chart.points {
             let title = format!("step {step:.0}: {}", units::duration(*seconds));
-            let class = if *seconds > y.high() {
-                "step over"
-            } else {
-                "step"
-            };
-            scene.circle(class, (x.at(*step), y.at(*seconds)), 2.0, title);
+            dot(&mut scene, (x.at(*step), *seconds), &y, title);
         }
-    }
-    let points = match chart.points.len() > DOTS {
-        true => buckets(&chart.points, 240),
-        false => Vec::new(),
-    };
-    for b in &points {
-        let at = x.at(b.x);
-        let (high, low) = (y.at(b.high), y.at(b.low));
-        let words = match b.high > b.low {
-            true => format!("{} to {}", units::duration(b.low), units::duration(b.high)),
-            false => units::duration(b.mean),
-        };
-        let title = format!("step {:.0}: {words}", b.x);
-        let class = if b.high > y.high() {
-            "range over"
-        } else {
-            "range"
-        };
-        scene.line(class, (at, high - 0.75), (at, low + 0.75), title);
+    } else {
+        ranges(chart, &x, &y, &mut scene);
     }
     let at = y.at(chart.median);
     let title = format!("median {}", units::duration(chart.median));
     scene.line("median", (x.at(0.0), at), (BARS.1, at), title);
     distribution(chart, &y, (low, high), &mut scene);
     scene.key("range", "step time");
+    if most > y.high() {
+        scene.key("over", "above the axis");
+    }
     scene.key(
         "median",
         format!("median {}", units::duration(chart.median)),
     );
     scene.key("band", "p5 to p95");
     Some(scene)
+}
+
+/// A step; one above the axis stands at its edge in another colour.
+fn dot(scene: &mut Scene, at: (f64, f64), y: &Axis, title: String) {
+    let class = match at.1 > y.high() {
+        true => "step over",
+        false => "step",
+    };
+    scene.circle(class, (at.0, y.at(at.1)), 2.0, title);
+}
+
+/// Of many steps the range of each bucket without its outer tenths, and the slowest of it.
+fn ranges(chart: &StepChart, x: &Axis, y: &Axis, scene: &mut Scene) {
+    for b in buckets(&chart.points, 240) {
+        let at = x.at(b.x);
+        let title = format!(
+            "around step {:.0}: {} to {}",
+            b.x,
+            units::duration(b.low),
+            units::duration(b.high)
+        );
+        let (top, bottom) = (y.at(b.high) - 0.75, y.at(b.low) + 0.75);
+        scene.line("range", (at, top), (at, bottom), title);
+        let title = format!(
+            "slowest around step {:.0}: {}",
+            b.x,
+            units::duration(b.most)
+        );
+        dot(scene, (at, b.most), y, title);
+    }
 }
 
 fn distribution(chart: &StepChart, y: &Axis, range: (f64, f64), scene: &mut Scene) {

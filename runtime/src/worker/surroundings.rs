@@ -1,0 +1,140 @@
+//! What the environment says: the trainer contract, read once.
+
+use super::WorkerError;
+use crate::contract::env;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Run root, for `{root}` in paths.
+const ROOT: &str = "HAUL_ROOT";
+
+/// The environment of one rank; absent parts are for a worker started by hand.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Surroundings {
+    pub(super) rank: usize,
+    pub(super) world: usize,
+    pub(super) run_dir: Option<PathBuf>,
+    pub(super) attempt: Option<u32>,
+    pub(super) progress: Option<PathBuf>,
+    pub(super) control: Option<PathBuf>,
+    pub(super) save_dir: Option<PathBuf>,
+    pub(super) load_from: Option<PathBuf>,
+    root: Option<PathBuf>,
+}
+
+impl Surroundings {
+    /// Reads variables by `get`; an empty one counts as absent.
+    pub(super) fn read(get: impl Fn(&str) -> Option<OsString>) -> Result<Self, WorkerError> {
+        let path = |name: &str| get(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let number = |name: &'static str| match get(name).filter(|v| !v.is_empty()) {
+            None => Ok(None),
+            Some(value) => match value.to_str().map(str::parse::<u32>) {
+                Some(Ok(number)) => Ok(Some(number)),
+                _ => Err(WorkerError::Variable {
+                    name,
+                    value: value.to_string_lossy().into_owned(),
+                    expected: "a number from 0 is needed".to_owned(),
+                }),
+            },
+        };
+        let rank = number(env::RANK)?.unwrap_or(0) as usize;
+        let world = number(env::WORLD_SIZE)?.unwrap_or(1) as usize;
+        if rank >= world {
+            return Err(WorkerError::Variable {
+                name: env::RANK,
+                value: rank.to_string(),
+                expected: format!("a rank of {world} is below {world}"),
+            });
+        }
+        Ok(Surroundings {
+            rank,
+            world,
+            run_dir: path(env::RUN_DIR),
+            attempt: number(env::ATTEMPT)?,
+            progress: path(env::PROGRESS),
+            control: path(env::CONTROL),
+            save_dir: path(env::SAVE_DIR),
+            load_from: path(env::LOAD_FROM),
+            root: path(ROOT),
+        })
+    }
+
+    /// A path of the plan with `{root}` at its start replaced: by the run root named, else by the directory of the run directory.
+    pub(super) fn resolve(&self, path: &str) -> PathBuf {
+        let run_root = self.run_dir.as_ref().and_then(|dir| dir.parent());
+        let root = self.root.as_deref().or(run_root);
+        match (path.strip_prefix("{root}"), root) {
+            (Some(rest), Some(root)) => root.join(rest.trim_start_matches('/')),
+            _ => PathBuf::from(path),
+        }
+    }
+
+    /// The secret that the ranks of this attempt share.
+    pub(super) fn secret(&self) -> Result<[u8; 32], WorkerError> {
+        let (Some(run), Some(attempt)) = (&self.run_dir, self.attempt) else {
+            let name = match self.run_dir {
+                None => env::RUN_DIR,
+                Some(_) => env::ATTEMPT,
+            };
+            return Err(WorkerError::Variable {
+                name,
+                value: String::new(),
+                expected: "ranks that are several find each other by it".to_owned(),
+            });
+        };
+        let path = run
+            .join("attempts")
+            .join(attempt.to_string())
+            .join("secret");
+        let fail = |error: String| WorkerError::Secret {
+            path: path.clone(),
+            error,
+        };
+        let bytes = std::fs::read(&path).map_err(|e| fail(e.to_string()))?;
+        let len = bytes.len();
+        bytes
+            .try_into()
+            .map_err(|_| fail(format!("it has {len} bytes instead of 32")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> Result<Surroundings, WorkerError> {
+        Surroundings::read(|name| {
+            let found = variables.iter().find(|(n, _)| *n == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    #[test]
+    fn absent_and_empty_variables_mean_a_worker_by_hand() {
+        let by_hand = read(&[("HAUL_LOAD_FROM", ""), ("RANK", "")]).unwrap();
+        assert_eq!((by_hand.rank, by_hand.world), (0, 1));
+        assert_eq!(by_hand.load_from, None);
+        assert!(by_hand.secret().is_err());
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        for (variables, name) in [
+            (&[("RANK", "x")][..], "RANK"),
+            (&[("WORLD_SIZE", "-1")], "WORLD_SIZE"),
+            (&[("RANK", "2"), ("WORLD_SIZE", "2")], "RANK"),
+        ] {
+            let error = read(variables).unwrap_err();
+            assert!(error.to_string().contains(name) && error.exit() == 93);
+        }
+    }
+
+    #[test]
+    fn root_is_replaced_at_the_start_only() {
+        let s = read(&[("HAUL_RUN_DIR", "/logs/run-1")]).unwrap();
+        assert_eq!(s.resolve("{root}/data/x"), PathBuf::from("/logs/data/x"));
+        assert_eq!(s.resolve("/a/{root}"), PathBuf::from("/a/{root}"));
+        let s = read(&[("HAUL_RUN_DIR", "/logs/run-1"), ("HAUL_ROOT", "/r")]).unwrap();
+        assert_eq!(s.resolve("{root}/x"), PathBuf::from("/r/x"));
+    }
+}

@@ -1,0 +1,453 @@
+//! The attempt that runs: its connections, launchers and records.
+
+use super::attempt::{Prepared, Site};
+use super::checkpoints::{self, Foreign};
+use super::record::{RankEvent, Record, now};
+use super::server::{News, Outgoing, Peer};
+use super::{Launcher, say};
+use crate::control::{Down, Up, Welcome};
+use crate::plan::Program;
+use crate::rank::scratch;
+use crate::store::journal::{Event as Entry, Journal};
+use crate::supervise::classify::Status;
+use crate::supervise::core::{Event, Tell};
+use crate::supervise::merge::Merge;
+use haul_runtime::contract::checkpoint::Point;
+use haul_runtime::contract::metrics::{Kind, Line};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+pub(super) struct Live {
+    pub attempt: u32,
+    parent: Option<Point>,
+    prepared: Prepared,
+    peers: BTreeMap<usize, (u64, Outgoing)>,
+    /// Connections of launchers, with the node's name.
+    nodes: Vec<(u64, String, Outgoing)>,
+    /// Pid by node.
+    pub launchers: BTreeMap<usize, i32>,
+    record: Record,
+    merge: Merge,
+    launched: Instant,
+    beat: Instant,
+    /// Last step told by any rank.
+    step: Option<u64>,
+    saved: BTreeSet<u64>,
+    /// Checkpoints that do not count, told once.
+    refused: BTreeSet<u64>,
+    /// What the pointer file said last.
+    pointer: Option<String>,
+    /// Ranks whose first line without meaning was told.
+    odd: BTreeSet<usize>,
+}
+
+impl Live {
+    pub(super) fn new(
+        site: &Site,
+        attempt: u32,
+        parent: Option<Point>,
+        prepared: Prepared,
+    ) -> anyhow::Result<Live> {
+        Ok(Live {
+            attempt,
+            parent,
+            prepared,
+            peers: BTreeMap::new(),
+            nodes: Vec::new(),
+            launchers: BTreeMap::new(),
+            record: Record::open(&site.run, attempt)?,
+            merge: Merge::new(attempt, site.plan.world()),
+            launched: Instant::now(),
+            beat: Instant::now(),
+            step: None,
+            saved: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            pointer: None,
+            odd: BTreeSet::new(),
+        })
+    }
+
+    /// Starts the launcher of a node and a task that tells its end.
+    pub(super) fn start_launcher(
+        &mut self,
+        site: &Site,
+        node: usize,
+        tell: mpsc::Sender<Launcher>,
+    ) -> anyhow::Result<()> {
+        let mut child = site.spawn(&self.prepared, node)?;
+        if let Some(pid) = child.id() {
+            self.launchers.insert(node, pid as i32);
+        }
+        let attempt = self.attempt;
+        tokio::spawn(async move {
+            let status = match child.wait().await {
+                Ok(status) => match status.signal() {
+                    Some(signal) => Status::Signal(signal),
+                    None => Status::Code(status.code().unwrap_or(1)),
+                },
+                Err(_) => Status::Code(1),
+            };
+            let ended = Launcher {
+                attempt,
+                index: node,
+                status,
+            };
+            // Nobody listens when the supervisor ends.
+            let _ = tell.send(ended).await;
+        });
+        Ok(())
+    }
+
+    pub(super) fn tell_all(&self, tell: Tell) {
+        for rank in self.peers.keys() {
+            self.tell(*rank, tell);
+        }
+    }
+
+    pub(super) fn tell(&self, rank: usize, tell: Tell) {
+        let Some((_, sender)) = self.peers.get(&rank) else {
+            return;
+        };
+        match tell {
+            Tell::Welcome => sender.send(&Down::Welcome(self.welcome(rank))),
+            other => sender.send(&other.into()),
+        }
+    }
+
+    fn welcome(&self, rank: usize) -> Welcome {
+        let prepared = &self.prepared;
+        let place = prepared.placement.ranks.get(rank);
+        let node = place.map(|p| p.node.as_str()).unwrap_or_default();
+        let text = |path: &std::path::Path| path.to_string_lossy().into_owned();
+        Welcome {
+            world: prepared.placement.ranks.len(),
+            local_rank: place.map_or(0, |p| p.local_rank),
+            local_world: prepared.placement.of(node).count(),
+            master_addr: prepared.master.0.clone(),
+            master_port: prepared.master.1,
+            save_dir: text(&prepared.save_dir),
+            load_from: prepared.load_from.as_deref().map(text).unwrap_or_default(),
+            bind: prepared.bind(rank),
+        }
+    }
+
+    /// KILLs launchers and shims; ranks are killed by the kernel with their shims.
+    pub(super) fn kill_launchers(&self) {
+        for pid in self.launchers.values() {
+            let _ = killpg(Pid::from_raw(*pid), Signal::SIGKILL);
+        }
+    }
+
+    fn node(&self, rank: usize) -> String {
+        let place = self.prepared.placement.ranks.get(rank);
+        place.map(|p| p.node.clone()).unwrap_or_default()
+    }
+
+    /// Takes what happened on the port and returns what it means.
+    pub(super) fn heard(
+        &mut self,
+        site: &Site,
+        journal: &mut Journal,
+        news: News,
+    ) -> anyhow::Result<Vec<Event>> {
+        let attempt = self.attempt;
+        match news {
+            News::Joined {
+                peer: Peer::Rank(rank),
+                connection,
+                pid,
+                sender,
+                ..
+            } => {
+                if self.peers.contains_key(&rank) {
+                    // One shim a rank: the second is closed by dropping its sender.
+                    return Ok(Vec::new());
+                }
+                self.peers.insert(rank, (connection, sender));
+                self.record
+                    .rank(rank, &self.node(rank), &RankEvent::Joined { shim: pid })?;
+                Ok(vec![Event::Hello { attempt, rank }])
+            }
+            News::Joined {
+                peer: Peer::Launcher,
+                connection,
+                node,
+                sender,
+                ..
+            } => {
+                self.nodes.push((connection, node, sender));
+                Ok(Vec::new())
+            }
+            News::Said {
+                peer: Peer::Launcher,
+                message: Up::Gone { rank, code, signal },
+                ..
+            } => {
+                let status = match signal {
+                    Some(signal) => Status::Signal(signal),
+                    None => Status::Code(code.unwrap_or(1)),
+                };
+                let gone = RankEvent::ShimGone { code, signal };
+                self.record.rank(rank, &self.node(rank), &gone)?;
+                Ok(vec![Event::ShimGone {
+                    attempt,
+                    rank,
+                    status,
+                }])
+            }
+            News::Said {
+                peer: Peer::Rank(rank),
+                connection,
+                message,
+            } if self.is_current(rank, connection) => self.said(site, journal, rank, message),
+            News::Left {
+                peer: Peer::Rank(rank),
+                connection,
+            } if self.is_current(rank, connection) => {
+                self.peers.remove(&rank);
+                self.record.rank(rank, &self.node(rank), &RankEvent::Lost)?;
+                Ok(vec![Event::Lost { attempt, rank }])
+            }
+            News::Left { connection, .. } => {
+                self.nodes.retain(|(c, ..)| *c != connection);
+                Ok(Vec::new())
+            }
+            News::Said { .. } => Ok(Vec::new()),
+        }
+    }
+
+    /// Whether somebody of `node` is still connected.
+    pub(super) fn hears_from(&self, node: &str) -> bool {
+        self.nodes.iter().any(|(_, name, _)| name == node)
+            || self.peers.keys().any(|rank| self.node(*rank) == node)
+    }
+
+    fn is_current(&self, rank: usize, connection: u64) -> bool {
+        self.peers.get(&rank).is_some_and(|(c, _)| *c == connection)
+    }
+
+    fn said(
+        &mut self,
+        site: &Site,
+        journal: &mut Journal,
+        rank: usize,
+        message: Up,
+    ) -> anyhow::Result<Vec<Event>> {
+        let attempt = self.attempt;
+        let node = self.node(rank);
+        let mut events = vec![Event::Heard { attempt, rank }];
+        match message {
+            Up::Beat { lines } => {
+                for line in lines {
+                    events.extend(self.line(site, journal, rank, &line)?);
+                }
+            }
+            Up::Bound { cores, asked } => {
+                self.record.binding(rank, &node, &cores, asked.as_deref())?;
+                if asked.as_ref().is_some_and(|asked| *asked != cores) {
+                    say(&format!(
+                        "rank {rank} on {node} runs on cores {cores:?}, not on those asked for"
+                    ));
+                }
+            }
+            Up::Spawned { pid, group, start } => {
+                self.record
+                    .rank(rank, &node, &RankEvent::Spawned { pid, group, start })?;
+            }
+            Up::Exit(ended) => {
+                self.record
+                    .rank(rank, &node, &RankEvent::Exit(ended.clone()))?;
+                events.extend(self.pointer_now(site, journal)?);
+                events.push(match (ended.error, ended.code, ended.signal) {
+                    (Some(words), ..) => Event::NotStarted {
+                        attempt,
+                        rank,
+                        words,
+                    },
+                    (None, Some(code), _) => Event::Exit {
+                        attempt,
+                        rank,
+                        status: Status::Code(code),
+                        asked: ended.asked,
+                    },
+                    (None, None, signal) => Event::Exit {
+                        attempt,
+                        rank,
+                        status: Status::Signal(signal.unwrap_or_default()),
+                        asked: ended.asked,
+                    },
+                });
+            }
+            Up::Gone { .. } | Up::Unknown => {}
+        }
+        Ok(events)
+    }
+
+    /// One progress line as the program wrote it.
+    fn line(
+        &mut self,
+        site: &Site,
+        journal: &mut Journal,
+        rank: usize,
+        text: &str,
+    ) -> anyhow::Result<Vec<Event>> {
+        let attempt = self.attempt;
+        let line: Line = match serde_json::from_str(text) {
+            Ok(line) => line,
+            Err(error) if self.odd.insert(rank) => {
+                let shown: String = text.chars().take(120).collect();
+                let mut note = Line::new(Kind::Note);
+                note.text = Some(format!(
+                    "rank {rank} writes a progress line that is not understood ({error}): {shown}; further ones are not told"
+                ));
+                note
+            }
+            Err(_) => return Ok(Vec::new()),
+        };
+        let mut events = Vec::new();
+        let mut said = None;
+        match (line.kind, line.step) {
+            (Kind::Step | Kind::Skip, Some(step)) => {
+                self.step = self.step.max(Some(step));
+                events.push(Event::Step {
+                    attempt,
+                    rank,
+                    step,
+                });
+            }
+            (Kind::Save, step) => {
+                let pointer = || checkpoints::pointer(&self.prepared.save_dir);
+                let path = line.path.clone().or_else(pointer);
+                let step = step
+                    .or_else(|| path.as_deref().and_then(checkpoints::step_in))
+                    .or(self.step);
+                said = path.zip(step);
+            }
+            _ => {}
+        }
+        let lines = self.merge.take(rank, line, self.launched.elapsed(), &now());
+        self.record.metrics(&lines)?;
+        if let Some((path, step)) = said {
+            events.extend(self.saved(site, journal, &path, step)?);
+        }
+        Ok(events)
+    }
+
+    /// A checkpoint is said to be complete.
+    fn saved(
+        &mut self,
+        site: &Site,
+        journal: &mut Journal,
+        path: &str,
+        step: u64,
+    ) -> anyhow::Result<Vec<Event>> {
+        let attempt = self.attempt;
+        let at = Point { attempt, step };
+        if self.saved.contains(&step) {
+            return Ok(Vec::new());
+        }
+        let committed = match site.plan.program {
+            _ if checkpoints::is_committed(&site.run, at) => Ok(()),
+            Program::Bundled => Err("its manifest is missing".to_owned()),
+            Program::Command { .. } => checkpoints::commit(
+                &site.run,
+                &Foreign {
+                    at,
+                    path,
+                    parent: self.parent,
+                    fingerprint: &site.plan.fingerprint,
+                },
+            ),
+        };
+        if let Err(reason) = committed {
+            if !self.refused.insert(step) {
+                return Ok(Vec::new());
+            }
+            return self.note(format!(
+                "the checkpoint {path} of step {step} does not count: {reason}"
+            ));
+        }
+        self.saved.insert(step);
+        journal.append(Entry::Saved {
+            attempt,
+            step,
+            path: path.to_owned(),
+        })?;
+        Ok(vec![Event::Saved { attempt, step }])
+    }
+
+    fn note(&mut self, text: String) -> anyhow::Result<Vec<Event>> {
+        say(&text);
+        let mut note = Line::new(Kind::Note);
+        note.attempt = Some(self.attempt);
+        note.time = Some(now());
+        note.text = Some(text);
+        self.record.metrics(&[note])?;
+        Ok(Vec::new())
+    }
+
+    /// A checkpoint that a foreign program tells by its pointer file only. While it runs, a name must stand for
+    /// two looks, so that a progress line with the step comes first.
+    pub(super) fn look_for_pointer(
+        &mut self,
+        site: &Site,
+        journal: &mut Journal,
+    ) -> anyhow::Result<Vec<Event>> {
+        let name = checkpoints::pointer(&self.prepared.save_dir);
+        if name.is_none() || name != self.pointer {
+            self.pointer = name;
+            return Ok(Vec::new());
+        }
+        self.pointer_now(site, journal)
+    }
+
+    fn pointer_now(&mut self, site: &Site, journal: &mut Journal) -> anyhow::Result<Vec<Event>> {
+        if site.plan.program == Program::Bundled {
+            return Ok(Vec::new());
+        }
+        let Some(name) = checkpoints::pointer(&self.prepared.save_dir) else {
+            return Ok(Vec::new());
+        };
+        match checkpoints::step_in(&name).or(self.step) {
+            Some(step) => self.saved(site, journal, &name, step),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// All launchers have ended: what is left to write.
+    pub(super) fn last_look(
+        &mut self,
+        site: &Site,
+        journal: &mut Journal,
+    ) -> anyhow::Result<Vec<Event>> {
+        let events = self.pointer_now(site, journal)?;
+        let lines = self.merge.finish();
+        self.record.metrics(&lines)?;
+        Ok(events)
+    }
+
+    /// Writes steps that have waited long enough; tells the shims that the supervisor lives.
+    pub(super) fn tick(&mut self, silence: Duration) -> anyhow::Result<()> {
+        let lines = self.merge.due(self.launched.elapsed());
+        self.record.metrics(&lines)?;
+        if self.beat.elapsed() >= Duration::from_secs(2).min(silence / 4) {
+            self.beat = Instant::now();
+            let ranks = self.peers.values().map(|(_, sender)| sender);
+            for sender in ranks.chain(self.nodes.iter().map(|(.., sender)| sender)) {
+                sender.send(&Down::Beat);
+            }
+        }
+        Ok(())
+    }
+
+    /// The attempt is over: removes what killed shims have left.
+    pub(super) fn close(self) {
+        for rank in 0..self.prepared.placement.ranks.len() {
+            scratch::remove(&self.prepared.secret, rank);
+        }
+    }
+}

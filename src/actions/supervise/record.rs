@@ -1,0 +1,210 @@
+//! The files of an attempt that its supervisor writes: metrics.jsonl, ranks.jsonl, binding.jsonl, verdict.json.
+
+use crate::store::publish::publish;
+use crate::store::{RunDir, StoreError};
+use crate::supervise::verdict::Verdict;
+use haul_runtime::contract::metrics::Line;
+use serde::Serialize;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Lines of a log that a verdict keeps.
+const LOG_LINES: usize = 20;
+/// Bytes at a log's end in which they are looked for.
+const LOG_BYTES: u64 = 256 * 1024;
+
+/// Open files of one attempt; one line a write.
+#[derive(Debug)]
+pub(super) struct Record {
+    metrics: Append,
+    ranks: Append,
+    binding: Append,
+}
+
+#[derive(Debug)]
+struct Append {
+    file: File,
+    path: PathBuf,
+}
+
+/// What became of a rank, in ranks.jsonl.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum RankEvent {
+    /// Its shim reported.
+    Joined {
+        shim: i32,
+    },
+    Spawned {
+        pid: i32,
+        group: i32,
+        start: u64,
+    },
+    Exit(crate::control::Ended),
+    Lost,
+    /// The node saw its shim end.
+    ShimGone {
+        code: Option<i32>,
+        signal: Option<i32>,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct RankLine<'a> {
+    time: String,
+    rank: usize,
+    node: &'a str,
+    #[serde(flatten)]
+    event: &'a RankEvent,
+}
+
+#[derive(Debug, Serialize)]
+struct BindingLine<'a> {
+    rank: usize,
+    node: &'a str,
+    /// Read back from the kernel.
+    cores: &'a [usize],
+    /// Absent when nothing was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    asked: Option<&'a [usize]>,
+    /// Absent when nothing was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_asked: Option<bool>,
+}
+
+impl Record {
+    pub(super) fn open(run: &RunDir, attempt: u32) -> Result<Record, StoreError> {
+        let directory = run.attempt(attempt);
+        Ok(Record {
+            metrics: Append::open(run.metrics(attempt))?,
+            ranks: Append::open(directory.join("ranks.jsonl"))?,
+            binding: Append::open(directory.join("binding.jsonl"))?,
+        })
+    }
+
+    pub(super) fn metrics(&mut self, lines: &[Line]) -> Result<(), StoreError> {
+        self.metrics.lines(lines)
+    }
+
+    pub(super) fn rank(
+        &mut self,
+        rank: usize,
+        node: &str,
+        event: &RankEvent,
+    ) -> Result<(), StoreError> {
+        self.ranks.lines(&[RankLine {
+            time: now(),
+            rank,
+            node,
+            event,
+        }])
+    }
+
+    pub(super) fn binding(
+        &mut self,
+        rank: usize,
+        node: &str,
+        cores: &[usize],
+        asked: Option<&[usize]>,
+    ) -> Result<(), StoreError> {
+        self.binding.lines(&[BindingLine {
+            rank,
+            node,
+            cores,
+            asked,
+            as_asked: asked.map(|asked| asked == cores),
+        }])
+    }
+}
+
+impl Append {
+    fn open(path: PathBuf) -> Result<Append, StoreError> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .map_err(StoreError::io("open", &path))?;
+        Ok(Append { file, path })
+    }
+
+    fn lines<T: Serialize>(&mut self, lines: &[T]) -> Result<(), StoreError> {
+        let mut text = Vec::new();
+        for line in lines {
+            serde_json::to_writer(&mut text, line).map_err(|e| StoreError::Damaged {
+                path: self.path.clone(),
+                reason: e.to_string(),
+            })?;
+            text.push(b'\n');
+        }
+        self.file
+            .write_all(&text)
+            .map_err(StoreError::io("append to", &self.path))
+    }
+}
+
+/// RFC 3339 UTC.
+pub(super) fn now() -> String {
+    chrono::Utc::now().to_rfc3339_opts(chrono::SecondsFormat::Millis, true)
+}
+
+/// Adds the last lines of the log of the rank it accuses and publishes verdict.json.
+pub(super) fn judge(run: &RunDir, attempt: u32, verdict: &mut Verdict) -> Result<(), StoreError> {
+    if let (Some(rank), Some(node)) = (verdict.rank, &verdict.node) {
+        verdict.log = last_lines(&run.log(attempt, node), &format!("{node}:{rank}"));
+    }
+    let path = run.attempt(attempt).join("verdict.json");
+    let text = serde_json::to_vec_pretty(verdict).map_err(|e| StoreError::Damaged {
+        path: path.clone(),
+        reason: e.to_string(),
+    })?;
+    publish(&path, &text).map(|_| ())
+}
+
+/// The last lines of `who` in a node's log, without time and name; empty when they cannot be read.
+fn last_lines(path: &Path, who: &str) -> Vec<String> {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let len = file.metadata()?.len();
+        file.seek(SeekFrom::Start(len.saturating_sub(LOG_BYTES)))?;
+        let mut text = Vec::new();
+        file.take(LOG_BYTES).read_to_end(&mut text)?;
+        Ok(text)
+    };
+    let text = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let mut lines: Vec<String> = text
+        .lines()
+        .rev()
+        .filter_map(|line| {
+            let (head, rest) = line.split_once(' ')?.1.split_once(' ')?;
+            (head.trim_end_matches('+') == who).then(|| rest.to_owned())
+        })
+        .take(LOG_LINES)
+        .collect();
+    lines.reverse();
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_those_of_the_rank() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("local0.log");
+        let mut text = String::new();
+        for i in 0..30 {
+            text.push_str(&format!(
+                "T local0:1 line {i}\nT local0:11 other\nT local0:0 other\n"
+            ));
+        }
+        text.push_str("T local0:1+ more\ntorn");
+        std::fs::write(&path, text).unwrap();
+        let lines = last_lines(&path, "local0:1");
+        assert_eq!(lines.len(), LOG_LINES);
+        assert_eq!(lines[18..], ["line 29", "more"]);
+        assert!(last_lines(&dir.path().join("none"), "local0:1").is_empty());
+    }
+}

@@ -1,0 +1,423 @@
+//! Who failed first and how, in words: from the evidence of an attempt to its verdict.
+//!
+//! A rank that lost its peers exits after the one that died, and its report may overtake the other's; so the
+//! strongest evidence within [`WINDOW`] of the first counts, and among equals the earliest.
+
+use super::verdict::{Class, Verdict};
+use haul_runtime::contract::exit::TrainerExit;
+use std::time::Duration;
+
+/// Evidence later than this after the first is a consequence.
+pub const WINDOW: Duration = Duration::from_secs(1);
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Code(i32),
+    Signal(i32),
+}
+
+/// The end of a rank's program; `asked` when its shim had begun to end it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct End {
+    pub status: Status,
+    pub asked: bool,
+}
+
+/// Something that went wrong without having been asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sign {
+    /// The program of a rank ended; code 0 and 75 are no sign.
+    Exited(Status),
+    /// The program could not be started.
+    NotStarted(String),
+    /// The node's launcher saw the rank's shim end.
+    ShimGone(Status),
+    /// The connection to the shim closed before the program's end was told.
+    Lost,
+    /// Nothing was heard from the shim for so long.
+    Silent(Duration),
+    /// The shim did not report within so long after the launch.
+    NoHello(Duration),
+    /// The launcher of a node ended with ranks running.
+    NodeGone(Status),
+    /// A node's launcher could not be started.
+    LaunchFailed(String),
+    /// Its shim ended the program without having been told to by the supervisor.
+    EndedByShim,
+    /// Another rank has left with code 75, this one did not follow.
+    StaysBehind(Duration),
+}
+
+/// A sign, who gave it and when it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Evidence {
+    pub at: Duration,
+    /// Absent when it concerns a node.
+    pub rank: Option<usize>,
+    pub node: Option<String>,
+    /// Last step of the rank, or of any rank.
+    pub step: Option<u64>,
+    pub sign: Sign,
+}
+
+/// What was asked of the attempt from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Save and leave.
+    Stop,
+    /// Save and leave, the time limit is near.
+    Limit,
+    /// Leave at once: a person cancels the run.
+    Cancel,
+    /// Leave at once: SIGTERM.
+    Terminate,
+}
+
+/// All that decides a verdict.
+#[derive(Debug)]
+pub struct Account<'a> {
+    /// Exit of each rank's program that was told.
+    pub ends: &'a [Option<End>],
+    pub evidence: &'a [Evidence],
+    pub request: Option<Request>,
+    /// It was given a checkpoint.
+    pub loaded: bool,
+    /// Last step seen of any rank.
+    pub step: Option<u64>,
+}
+
+/// The verdict; its `log` is empty.
+pub fn classify(account: &Account<'_>) -> Verdict {
+    let step = account.step;
+    let plain = |class, words: String| Verdict {
+        class,
+        words,
+        rank: None,
+        node: None,
+        code: None,
+        signal: None,
+        step,
+        log: Vec::new(),
+    };
+    let all = |accepted: &[i32]| {
+        account.ends.iter().all(|end| {
+            matches!(end, Some(End { status: Status::Code(code), .. }) if accepted.contains(code))
+        })
+    };
+    // A program may answer TERM with code 0, which is no end of training.
+    let asked = account.ends.iter().flatten().any(|end| end.asked);
+    if all(&[0]) && !asked {
+        return plain(Class::Done, format!("finished{}", at_step(step)));
+    }
+    if account.evidence.is_empty() && all(&[0, 75]) && !(asked && all(&[0])) {
+        return match account.request {
+            Some(Request::Cancel) => plain(Class::Cancelled, format!("cancelled{}", at_step(step))),
+            Some(Request::Limit) => plain(
+                Class::Stopped,
+                format!("saved and stopped before the time limit{}", at_step(step)),
+            ),
+            Some(_) => plain(
+                Class::Stopped,
+                format!("saved and stopped on request{}", at_step(step)),
+            ),
+            None => plain(
+                Class::Again,
+                format!("saved and asks to be started again{}", at_step(step)),
+            ),
+        };
+    }
+    match account.request {
+        Some(Request::Cancel) => {
+            return plain(Class::Cancelled, format!("cancelled{}", at_step(step)));
+        }
+        Some(Request::Terminate) if account.evidence.is_empty() => {
+            return plain(
+                Class::Failed,
+                format!(
+                    "ended by SIGTERM to the supervisor{}, nothing saved on the way",
+                    at_step(step)
+                ),
+            );
+        }
+        Some(Request::Stop | Request::Limit)
+            if account.evidence.is_empty() && account.ends.iter().all(Option::is_none) =>
+        {
+            return plain(Class::Stopped, "stopped before it had started".into());
+        }
+        _ => {}
+    }
+    match culprit(account.evidence) {
+        Some(evidence) => accuse(evidence, account),
+        None => plain(
+            Class::Failed,
+            format!("ended{} without a reason seen", at_step(step)),
+        ),
+    }
+}
+
+/// The evidence that explains the others.
+fn culprit(evidence: &[Evidence]) -> Option<&Evidence> {
+    let first = evidence.iter().map(|e| e.at).min()?;
+    evidence
+        .iter()
+        .filter(|e| e.at <= first + WINDOW)
+        .max_by_key(|e| (weight(&e.sign), std::cmp::Reverse(e.at)))
+}
+
+/// Causes weigh more than what follows from them.
+fn weight(sign: &Sign) -> u8 {
+    match sign {
+        Sign::LaunchFailed(_) => 7,
+        Sign::NodeGone(_) => 6,
+        Sign::ShimGone(_) => 5,
+        Sign::NotStarted(_) | Sign::Exited(Status::Signal(_)) => 4,
+        Sign::Exited(Status::Code(76 | 93)) => 3,
+        Sign::Silent(_) | Sign::NoHello(_) => 2,
+        Sign::Exited(Status::Code(_)) => 1,
+        Sign::Lost | Sign::StaysBehind(_) | Sign::EndedByShim => 0,
+    }
+}
+
+fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
+    let step = evidence.step.or(account.step);
+    let node = evidence.node.as_deref();
+    let who = match evidence.rank {
+        Some(rank) => format!(
+            "rank {rank}{}",
+            node.map(|n| format!(" on {n}")).unwrap_or_default()
+        ),
+        None => format!("node {}", node.unwrap_or("?")),
+    };
+    let at = at_step(step);
+    let (class, words, status) = match &evidence.sign {
+        Sign::Exited(Status::Code(code)) => match TrainerExit::from(*code) {
+            TrainerExit::BadCheckpoint if account.loaded => (
+                Class::BadCheckpoint,
+                format!("{who} says that its checkpoint is unreadable (exit code 76)"),
+                Some(Status::Code(*code)),
+            ),
+            TrainerExit::BadCheckpoint => (
+                Class::Failed,
+                format!(
+                    "{who} says that its checkpoint is unreadable (exit code 76), but it was given none"
+                ),
+                Some(Status::Code(*code)),
+            ),
+            TrainerExit::Never => (
+                Class::Never,
+                format!("{who} asks not to be started again (exit code 93){at}"),
+                Some(Status::Code(*code)),
+            ),
+            _ => (
+                Class::Failed,
+                format!("{who} exited with code {code}{at}"),
+                Some(Status::Code(*code)),
+            ),
+        },
+        Sign::Exited(status @ Status::Signal(signal)) => (
+            Class::Failed,
+            format!("{who} was killed by {}{at}", signal_name(*signal)),
+            Some(*status),
+        ),
+        Sign::NotStarted(why) => (Class::Failed, format!("{who} could not start: {why}"), None),
+        Sign::ShimGone(status @ Status::Signal(signal)) => (
+            Class::Failed,
+            format!(
+                "the shim of {who} was killed by {}{at}",
+                signal_name(*signal)
+            ),
+            Some(*status),
+        ),
+        Sign::ShimGone(Status::Code(code)) => (
+            Class::Failed,
+            format!("the shim of {who} exited with code {code} before its program had ended{at}"),
+            Some(Status::Code(*code)),
+        ),
+        Sign::Lost => (
+            Class::Failed,
+            format!("the connection to the shim of {who} was lost{at}"),
+            None,
+        ),
+        Sign::EndedByShim => (
+            Class::Failed,
+            format!("{who} was ended by its shim, which got SIGTERM{at}"),
+            None,
+        ),
+        Sign::Silent(time) => (
+            Class::Failed,
+            format!("{who} fell silent for {} s{at}", seconds(*time)),
+            None,
+        ),
+        Sign::NoHello(time) => (
+            Class::Failed,
+            format!(
+                "{who} did not report within {} s of the launch",
+                seconds(*time)
+            ),
+            None,
+        ),
+        Sign::NodeGone(status @ Status::Signal(signal)) => (
+            Class::Failed,
+            format!(
+                "the launcher of {who} was killed by {}{at}",
+                signal_name(*signal)
+            ),
+            Some(*status),
+        ),
+        Sign::NodeGone(Status::Code(code)) => (
+            Class::Failed,
+            format!("the launcher of {who} exited with code {code} before its ranks had ended{at}"),
+            Some(Status::Code(*code)),
+        ),
+        Sign::LaunchFailed(why) => (
+            Class::Failed,
+            format!("{who} could not be launched: {why}"),
+            None,
+        ),
+        Sign::StaysBehind(time) => (
+            Class::Failed,
+            format!(
+                "{who} did not leave within {} s of the others{at}",
+                seconds(*time)
+            ),
+            None,
+        ),
+    };
+    Verdict {
+        class,
+        words,
+        rank: evidence.rank,
+        node: evidence.node.clone(),
+        code: match status {
+            Some(Status::Code(code)) => Some(code),
+            _ => None,
+        },
+        signal: match status {
+            Some(Status::Signal(signal)) => Some(signal),
+            _ => None,
+        },
+        step,
+        log: Vec::new(),
+    }
+}
+
+fn at_step(step: Option<u64>) -> String {
+    step.map(|s| format!(" at step {s}")).unwrap_or_default()
+}
+
+fn seconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10.0).round() / 10.0
+}
+
+/// Such as `SIGKILL`, or `signal 35` for one without a name.
+pub fn signal_name(signal: i32) -> String {
+    nix::sys::signal::Signal::try_from(signal)
+        .map_or_else(|_| format!("signal {signal}"), |s| s.as_str().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sign(ms: u64, rank: usize, sign: Sign) -> Evidence {
+        Evidence {
+            at: Duration::from_millis(ms),
+            rank: Some(rank),
+            node: Some("local0".into()),
+            step: Some(37),
+            sign,
+        }
+    }
+
+    fn verdict(evidence: &[Evidence], request: Option<Request>) -> Verdict {
+        classify(&Account {
+            ends: &[None, None],
+            evidence,
+            request,
+            loaded: true,
+            step: Some(38),
+        })
+    }
+
+    #[test]
+    fn the_one_that_was_killed_is_named_though_its_peer_reports_first() {
+        let verdict = verdict(
+            &[
+                sign(0, 0, Sign::Exited(Status::Code(1))),
+                sign(20, 1, Sign::Exited(Status::Signal(9))),
+                sign(30, 0, Sign::Lost),
+            ],
+            None,
+        );
+        assert_eq!(
+            verdict.words,
+            "rank 1 on local0 was killed by SIGKILL at step 37"
+        );
+        assert_eq!(
+            (verdict.class, verdict.rank, verdict.signal),
+            (Class::Failed, Some(1), Some(9))
+        );
+    }
+
+    #[test]
+    fn what_comes_a_second_later_is_a_consequence() {
+        let verdict = verdict(
+            &[
+                sign(0, 0, Sign::Exited(Status::Code(3))),
+                sign(1500, 1, Sign::Exited(Status::Signal(11))),
+            ],
+            None,
+        );
+        assert_eq!(
+            verdict.words,
+            "rank 0 on local0 exited with code 3 at step 37"
+        );
+    }
+
+    #[test]
+    fn a_shim_explains_its_lost_connection() {
+        let verdict = verdict(
+            &[
+                sign(0, 1, Sign::Lost),
+                sign(3, 1, Sign::ShimGone(Status::Signal(9))),
+                sign(4, 0, Sign::Exited(Status::Code(1))),
+            ],
+            None,
+        );
+        assert_eq!(
+            verdict.words,
+            "the shim of rank 1 on local0 was killed by SIGKILL at step 37"
+        );
+    }
+
+    #[test]
+    fn exit_codes_of_the_contract_have_their_classes() {
+        let of = |codes: [i32; 2], request| {
+            let ends = codes.map(|c| {
+                Some(End {
+                    status: Status::Code(c),
+                    asked: false,
+                })
+            });
+            classify(&Account {
+                ends: &ends,
+                evidence: &[],
+                request,
+                loaded: false,
+                step: None,
+            })
+            .class
+        };
+        assert_eq!(of([0, 0], None), Class::Done);
+        assert_eq!(of([0, 0], Some(Request::Stop)), Class::Done);
+        assert_eq!(of([75, 75], None), Class::Again);
+        assert_eq!(of([75, 0], None), Class::Again);
+        assert_eq!(of([75, 75], Some(Request::Limit)), Class::Stopped);
+        assert_eq!(of([75, 75], Some(Request::Cancel)), Class::Cancelled);
+        let code = |code| verdict(&[sign(0, 0, Sign::Exited(Status::Code(code)))], None).class;
+        assert_eq!(code(76), Class::BadCheckpoint);
+        assert_eq!(code(93), Class::Never);
+        assert_eq!(code(1), Class::Failed);
+    }
+}
