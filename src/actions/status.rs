@@ -242,6 +242,7 @@ fn attempts(seen: &Seen) -> Table {
 pub fn next(view: &View) -> String {
     let id = &view.id;
     match view.state {
+        State::Finished if view.bundled => format!("next: haul report {id} · haul sample {id}"),
         State::Finished => format!("next: haul report {id}"),
         State::Failed => format!("next: haul logs {id} · haul resume {id}"),
         State::Cancelled | State::Waiting | State::Planned => format!("next: haul resume {id}"),
