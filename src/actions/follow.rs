@@ -110,7 +110,9 @@ struct Display {
     told: BTreeMap<u64, u64>,
     tails: BTreeMap<u32, Tail>,
     speed: Speed,
+    /// The phase told last, and the phase seen last.
     said: String,
+    seen: String,
     stepped: bool,
 }
 
@@ -134,6 +136,7 @@ impl Display {
                 ..Speed::default()
             },
             said: String::new(),
+            seen: String::new(),
             stepped: false,
         }
     }
@@ -176,10 +179,15 @@ impl Display {
     fn phase(&mut self, view: &View) {
         let training = self.stepped && view.state == State::Training;
         let words = format!("{}: {}", view.state.word(), view.words);
-        if !training && !view.state.is_over() && words != self.said {
-            self.bar.phase(&words);
-            self.said = words;
+        if training || view.state.is_over() || words == self.said {
+            return;
         }
+        // What stands at two looks is worth a line; most of a start is not.
+        if words == self.seen {
+            self.bar.phase(&words);
+            self.said.clone_from(&words);
+        }
+        self.seen = words;
     }
 
     fn end(self, seen: Seen) -> Ended {

@@ -136,10 +136,10 @@ pub fn judge(facts: &Facts) -> Standing {
 /// The slot has an owner.
 fn owned(facts: &Facts, job: &str, life: Life, state: Option<&JobState>) -> Standing {
     match (life, state) {
-        (Life::Alive, Some(JobState::Ended(end) | JobState::Ending(end))) if lost(end) => {
+        (Life::Alive | Life::Unknown, Some(JobState::Unwatched(reason))) => {
             let mut live = live(facts);
             live.words.push_str(&format!(
-                "; the keeper of job {job} was killed, so nobody holds it to its time limit"
+                "; {reason}, so nobody holds job {job} to its time limit"
             ));
             live
         }
@@ -153,10 +153,12 @@ fn owned(facts: &Facts, job: &str, life: Life, state: Option<&JobState>) -> Stan
             ),
         ),
         (Life::Unknown, Some(JobState::Running)) => live(facts),
-        (Life::Dead, Some(JobState::Running | JobState::Queued)) => standing(
-            State::Stopping,
-            format!("the supervisor has ended; job {job} is being ended"),
-        ),
+        (Life::Dead, Some(JobState::Running | JobState::Unwatched(_) | JobState::Queued)) => {
+            standing(
+                State::Stopping,
+                format!("the supervisor has ended; job {job} is being ended"),
+            )
+        }
         (Life::Dead, None) => standing(
             State::Failed,
             format!("the supervisor of job {job} was killed, and nobody saw how"),
@@ -220,6 +222,10 @@ fn unclaimed(facts: &Facts, job: &str, state: &JobState) -> Standing {
         JobState::Running => standing(
             State::Starting,
             format!("job {job} has started, its supervisor not yet"),
+        ),
+        JobState::Unwatched(reason) => standing(
+            State::Starting,
+            format!("job {job} has started, its supervisor not yet; {reason}"),
         ),
         JobState::Ending(end) => standing(
             State::Stopping,
@@ -309,10 +315,6 @@ fn by(end: &End) -> String {
         (How::Signalled(signal), None) => format!("was killed by {}", signal_name(*signal)),
         _ => end.words(),
     }
-}
-
-fn lost(end: &End) -> bool {
-    matches!(end.how, How::Lost(_))
 }
 
 #[cfg(test)]

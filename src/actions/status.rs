@@ -185,6 +185,7 @@ fn job(view: &View, state: Option<&JobState>) -> String {
     let state = match state {
         Some(JobState::Queued) => "queued".into(),
         Some(JobState::Running) => "running".into(),
+        Some(JobState::Unwatched(reason)) => format!("running; {reason}"),
         Some(JobState::Ending(end)) => format!("{}, being cleaned up", end.words()),
         Some(JobState::Ended(end)) => end.words(),
         Some(JobState::Unknown(reason)) => format!("unknown: {reason}"),
@@ -215,7 +216,12 @@ fn attempts(seen: &Seen) -> Table {
         let verdict = view::verdicts(&seen.entries)
             .into_iter()
             .find(|(a, _)| a == attempt)
-            .map_or("".into(), |(_, verdict)| visible(&verdict.words));
+            .map(|(_, verdict)| visible(&verdict.words));
+        let newest = view::attempts(&seen.entries).last() == Some(*attempt);
+        let verdict = verdict.unwrap_or_else(|| match newest && !seen.view.state.is_over() {
+            true => String::new(),
+            false => "its supervisor was gone first".into(),
+        });
         table.row([
             attempt.to_string(),
             parent.map_or("nothing".into(), |at| {
@@ -236,7 +242,8 @@ fn attempts(seen: &Seen) -> Table {
 pub fn next(view: &View) -> String {
     let id = &view.id;
     match view.state {
-        State::Finished => format!("next: haul report {id} · haul sample {id}"),
+        State::Finished if view.bundled => format!("next: haul report {id} · haul sample {id}"),
+        State::Finished => format!("next: haul report {id}"),
         State::Failed => format!("next: haul logs {id} · haul resume {id}"),
         State::Cancelled | State::Waiting | State::Planned => format!("next: haul resume {id}"),
         State::Unknown => format!("next: haul logs {id}"),

@@ -3,7 +3,7 @@
 use super::progress::{self, Progress};
 use super::standing::{Claimed, Facts, Standing, State, judge};
 use super::submit::submitter;
-use crate::plan::{Plan, SchedulerKind};
+use crate::plan::{Plan, Program, SchedulerKind};
 use crate::scheduler::local::Local;
 use crate::scheduler::{JobState, Scheduler};
 use crate::store::claim::{CLOSED, newest};
@@ -29,6 +29,8 @@ pub struct View {
     pub ended: Option<String>,
     pub slot: u32,
     pub job: Option<String>,
+    /// Trained by the program inside the binary.
+    pub bundled: bool,
     /// Steps of the whole run, where they are known.
     pub total_steps: Option<u64>,
     pub progress: Progress,
@@ -117,6 +119,7 @@ pub fn look(run: &RunDir) -> Result<Seen, StoreError> {
         ended: time(finished.or(facts.entries.last())).filter(|_| state.is_over()),
         slot: facts.slot,
         job: facts.job.as_ref().map(|(job, _)| job.clone()),
+        bundled: plan(run, facts.slot).is_some_and(|plan| plan.program == Program::Bundled),
         total_steps: facts.total_steps,
         progress: facts.progress,
     };
@@ -296,7 +299,12 @@ fn together(states: &[(String, JobState)]) -> submission::Job {
         JobState::Unknown(reason) => Some(reason.clone()),
         _ => None,
     });
-    if any(|s| matches!(s, JobState::Running | JobState::Ending(_))) {
+    if any(|s| {
+        matches!(
+            s,
+            JobState::Running | JobState::Unwatched(_) | JobState::Ending(_)
+        )
+    }) {
         submission::Job::Running
     } else if any(|s| matches!(s, JobState::Queued)) {
         submission::Job::Queued
@@ -307,6 +315,14 @@ fn together(states: &[(String, JobState)]) -> submission::Job {
     } else {
         submission::Job::Ended
     }
+}
+
+/// Numbers of all attempts, in order.
+pub fn attempts(entries: &[Entry]) -> impl DoubleEndedIterator<Item = u32> {
+    entries.iter().filter_map(|entry| match entry.event {
+        Event::Attempt { attempt, .. } => Some(attempt),
+        _ => None,
+    })
 }
 
 /// How the attempts of a run ended, in order.

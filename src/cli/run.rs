@@ -3,7 +3,7 @@
 use super::{Global, RecipeArgs, exit::Exit, submit};
 use crate::actions::follow::{self, Ended, Followed};
 use crate::actions::standing::State;
-use crate::actions::status;
+use crate::actions::{report, status};
 use crate::store::RunDir;
 use crate::supervise::submission::Outcome;
 use crate::ui::style::visible;
@@ -77,9 +77,11 @@ fn summary(run: &RunDir, ended: &Ended) -> String {
     for line in &ended.last_words {
         text.push_str(&format!("  | {}\n", visible(line)));
     }
-    let report = run.report().join("report.html");
-    if report.exists() {
-        text.push_str(&format!("report: {}\n", report.display()));
+    if progress.step.is_some() {
+        match report::write(run) {
+            Ok(written) => text.push_str(&format!("report: {}\n", written.html.display())),
+            Err(error) => ui::say(&format!("note: no report was made: {error:#}")),
+        }
     }
     text.push_str(&format!("{}\n", status::next(view)));
     text

@@ -49,6 +49,8 @@ pub enum JobState {
     /// Accepted, not started.
     Queued,
     Running,
+    /// The job's process runs, but whoever should end it at its limit and see its end is gone; the reason in words.
+    Unwatched(String),
     /// The job's process has ended thus; what it left running is being ended.
     Ending(End),
     Ended(End),

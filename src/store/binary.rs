@@ -3,7 +3,7 @@
 use super::StoreError;
 use super::layout::Root;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -33,8 +33,14 @@ pub fn keep(root: &Root, binary: &Path) -> Result<PathBuf, StoreError> {
         to.sync_all()
     };
     copy().map_err(StoreError::io("write", &temporary))?;
-    // Equal names have equal contents: whoever comes second changes nothing.
-    std::fs::rename(&temporary, &path).map_err(StoreError::io("create", &path))?;
+    // A copy that stands is never replaced: it may be running. Where links are refused, a rename has to do.
+    let made = match std::fs::hard_link(&temporary, &path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(_) => std::fs::rename(&temporary, &path),
+        Ok(()) => Ok(()),
+    };
+    let _ = std::fs::remove_file(&temporary);
+    made.map_err(StoreError::io("create", &path))?;
     super::publish::sync_directory(directory)?;
     Ok(path)
 }

@@ -181,9 +181,9 @@ fn a_live_owner() {
         .is(State::Starting, "rank 1 was killed by SIGKILL; the next");
     seen(&[launched(1)])
         .owner(Life::Alive)
-        .job(ended(How::Lost("its keeper was killed".into())))
+        .job(JobState::Unwatched("its keeper was killed".into()))
         .step(1, 3)
-        .is(State::Training, "the keeper of job 7 was killed");
+        .is(State::Training, "its keeper was killed, so nobody");
 }
 
 #[test]

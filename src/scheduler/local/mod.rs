@@ -276,7 +276,7 @@ fn state(directory: &Path) -> JobState {
     match read(&directory.join("state")) {
         Some(Holder::Void { .. }) => JobState::Ended(End::untimed(How::NotStarted(reason))),
         Some(lead) => match lead.life() {
-            Life::Alive => JobState::Running,
+            Life::Alive => JobState::Unwatched(reason),
             Life::Dead => JobState::Ended(End::untimed(How::Lost(reason))),
             Life::Unknown => JobState::Unknown(reason),
         },
