@@ -28,16 +28,16 @@ pub(super) struct Scratch {
     pub at: Ptr<f32>,
 }
 
-/// Elements of a worker's scratch, a multiple of a cache line.
-fn scratch_len(isa: Isa) -> usize {
-    gemm::block_len(isa)
-        .max(attention::scratch_len(isa))
+/// Elements of a worker's scratch, a multiple of a cache line; the same on every path, so that a plan holds on any machine.
+fn scratch_len() -> usize {
+    gemm::block_len()
+        .max(attention::scratch_len())
         .next_multiple_of(1024)
 }
 
 /// Bytes of all scratch memory.
-pub(super) fn workspace_bytes(threads: usize, isa: Isa) -> usize {
-    (gemm::SHARED_LEN + threads.max(1) * scratch_len(isa)) * size_of::<f32>()
+pub(super) fn workspace_bytes(threads: usize) -> usize {
+    (gemm::SHARED_LEN + threads.max(1) * scratch_len()) * size_of::<f32>()
 }
 
 /// Pool, path and scratch.
@@ -54,7 +54,7 @@ impl Engine {
         Ok(Engine {
             pool: Pool::new(threads.max(1), waiting),
             isa,
-            workspace: Memory::private(workspace_bytes(threads, isa))?,
+            workspace: Memory::private(workspace_bytes(threads))?,
         })
     }
 
@@ -70,7 +70,7 @@ impl Engine {
     /// # Safety
     /// The operation's ranges are valid.
     pub(super) unsafe fn run(&mut self, op: &impl Tiles) {
-        let (isa, len) = (self.isa, scratch_len(self.isa));
+        let (isa, len) = (self.isa, scratch_len());
         let first = Ptr::new(self.workspace.as_ptr().cast::<f32>()).add(gemm::SHARED_LEN);
         self.pool.run(op.tiles(), &|worker, tile| {
             let scratch = Scratch {

@@ -8,6 +8,9 @@ use super::simd::portable::{Plain, Portable};
 #[cfg(target_arch = "x86_64")]
 use super::simd::{avx2::Avx2, avx512::Avx512};
 
+/// Rows of the tallest tile of all paths (AVX-512).
+pub(super) const ROWS_MOST: usize = 14;
+
 /// An arithmetic path. Results are equal to the bit only on the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Isa {
@@ -134,5 +137,6 @@ mod tests {
         let first = Isa::ALL.into_iter().find(|i| i.available());
         assert_eq!(Some(Isa::detect()), first);
         assert!(Isa::Portable.available());
+        assert!(Isa::tested().iter().all(|isa| isa.tile().0 <= ROWS_MOST));
     }
 }

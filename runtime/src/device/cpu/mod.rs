@@ -43,6 +43,9 @@ pub struct CpuDevice {
 }
 
 impl CpuDevice {
+    /// Largest head dimension that attention takes; larger ones are refused at launch.
+    pub const HEAD_DIM_MAX: usize = attention::HEAD_DIM_MAX;
+
     /// On `threads` threads, the caller's included, with the fastest path of this CPU.
     pub fn new(threads: usize) -> Result<CpuDevice, DeviceError> {
         Self::with_isa(threads, Isa::detect())
@@ -70,9 +73,9 @@ impl CpuDevice {
         })
     }
 
-    /// Bytes that a device of `threads` threads takes beside its regions, for good: packed operands and scratch.
+    /// Bytes that a device of `threads` threads takes beside its regions, for good: packed operands and scratch. The same on every path.
     pub fn workspace_bytes(threads: usize) -> usize {
-        engine::workspace_bytes(threads, Isa::detect())
+        engine::workspace_bytes(threads)
     }
 
     /// Threads at work, the caller's included.

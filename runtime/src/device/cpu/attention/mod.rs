@@ -8,7 +8,7 @@ mod forward;
 
 pub(super) use self::backward::AttentionGrad;
 pub(super) use self::forward::Attention;
-use super::isa::Isa;
+use super::isa::ROWS_MOST;
 use super::ptr::Ptr;
 use super::simd::{Simd, load_up_to, prefetch};
 
@@ -26,9 +26,9 @@ const fn rows_of(mr: usize) -> usize {
 /// Elements that reads of a tile may go beyond the scores.
 const SLACK: usize = 64;
 
-/// Elements of a worker's scratch.
-pub(super) fn scratch_len(isa: Isa) -> usize {
-    let rows = rows_of(isa.tile().0);
+/// Elements of a worker's scratch, on the path with the most rows in a tile.
+pub(super) fn scratch_len() -> usize {
+    let rows = rows_of(ROWS_MOST);
     // The backward pass needs most: queries, dout, dq; keys and values packed, keys; scores and their gradients; dk, dv.
     3 * rows * HEAD_DIM_MAX
         + 3 * KEYS * HEAD_DIM_MAX

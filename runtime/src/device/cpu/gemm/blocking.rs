@@ -10,10 +10,12 @@ pub(super) const BLOCK_PANELS: usize = 16;
 pub(super) const SHARED: usize = 1 << 20;
 /// Columns below which A would be packed too often for what it is used.
 const NARROW: usize = 384;
-/// Columns a task works through with one packed block of A.
+/// Most columns a task works through with one packed block of A.
 const WIDE: usize = 1536;
 /// Tasks wanted along rows and columns, where the shape allows.
-const TASKS: usize = 16;
+const TASKS: usize = 8;
+/// Columns below which packing A costs more than another task gains.
+const NARROW_TASK: usize = 96;
 /// Panels of B that one packing task writes.
 const PACK_PANELS: usize = 8;
 
@@ -64,9 +66,10 @@ impl Blocking {
             row_blocks = row_blocks.next_multiple_of(2).min(tile_rows);
         }
         let column_panels = n.div_ceil(columns);
-        let wide = columns * row_blocks * column_panels / TASKS;
-        let wide = wide.clamp(2 * nr, WIDE) / nr * nr;
-        let task_columns = even(columns, wide, nr);
+        // Each piece of the columns packs A again, so they are cut only where rows alone give few tasks.
+        let pieces = (TASKS / (row_blocks * column_panels)).min(columns / NARROW_TASK);
+        let pieces = pieces.max(columns.div_ceil(WIDE));
+        let task_columns = columns.div_ceil(pieces).next_multiple_of(nr);
         Blocking {
             depth,
             depths,

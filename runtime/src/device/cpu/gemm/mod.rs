@@ -14,7 +14,7 @@ use self::blocking::{BLOCK_PANELS, Blocking, DEPTH, SHARED};
 use self::pack::{Source, pack};
 use super::activation::gelu;
 use super::engine::{Scratch, Tiles};
-use super::isa::Isa;
+use super::isa::{Isa, ROWS_MOST};
 use super::pool::wait_for;
 use super::ptr::Ptr;
 use super::simd::{Simd, Tile, load_up_to, store_up_to};
@@ -50,9 +50,9 @@ pub(super) struct Product {
 /// Elements of the shared part of the workspace.
 pub(super) const SHARED_LEN: usize = 2 * SHARED;
 
-/// Elements of a worker's part of the workspace: one block of A and a vector more.
-pub(super) fn block_len(isa: Isa) -> usize {
-    BLOCK_PANELS * isa.tile().0 * DEPTH + 64
+/// Elements of a worker's part of the workspace: one block of A on the path with the most rows, and a vector more.
+pub(super) fn block_len() -> usize {
+    BLOCK_PANELS * ROWS_MOST * DEPTH + 64
 }
 
 /// A product on its way.
