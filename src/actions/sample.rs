@@ -2,8 +2,8 @@
 
 use crate::report::lineage::Lineage;
 use crate::report::records;
+use crate::store::RunDir;
 use crate::store::journal::Event;
-use crate::store::{Root, RunDir};
 use anyhow::Context;
 use haul_runtime::contract::checkpoint::{MANIFEST, Manifest, Point};
 use std::ffi::OsString;
@@ -20,35 +20,6 @@ pub struct Wish {
     /// Only the k likeliest tokens; 0 is all.
     pub top_k: u64,
     pub seed: u64,
-}
-
-/// The run `selector` means in `root`, which defaults to ./logs.
-// The one place to change when selectors by prefix and name stand in store.
-pub fn find_run(root: Option<&Path>, selector: &str) -> anyhow::Result<RunDir> {
-    let root = Root::new(root.unwrap_or(Path::new("logs")));
-    let exact = root.run(selector);
-    if selector != "last" {
-        let plain = Path::new(selector).components().count() == 1;
-        anyhow::ensure!(
-            plain && exact.path().is_dir(),
-            "no run `{selector}` in {}; --root or HAUL_ROOT names another run root",
-            root.path().display()
-        );
-        return Ok(exact);
-    }
-    let newest = std::fs::read_dir(root.path())
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| entry.path().join("journal").is_dir())
-        .max_by_key(|entry| entry.metadata().and_then(|m| m.modified()).ok());
-    let newest = newest.with_context(|| {
-        format!(
-            "no run in {}; `haul run RECIPE` makes one, --root or HAUL_ROOT names another run root",
-            root.path().display()
-        )
-    })?;
-    Ok(RunDir::new(newest.path()))
 }
 
 /// A checkpoint whose manifest and sizes are right.
@@ -190,6 +161,7 @@ pub fn sample(run: &RunDir, found: &Found, wish: &Wish) -> anyhow::Result<ExitSt
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Root;
     use crate::store::journal::Journal;
     use haul_runtime::contract::checkpoint::{FileEntry, SCHEMA};
 

@@ -29,7 +29,7 @@ impl Command {
     pub(super) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let run = match &self.dir {
             Some(dir) => RunDir::new(dir),
-            None => crate::actions::sample::find_run(global.root.as_deref(), &self.run)?,
+            None => super::status::run(global, &self.run)?,
         };
         anyhow::ensure!(
             !(global.json && (self.html || self.md)),

@@ -42,7 +42,7 @@ impl Command {
             "--temperature {} is no temperature; give 0 or more, such as 0.8",
             self.temperature
         );
-        let run = sample::find_run(global.root.as_deref(), &self.run)?;
+        let run = super::status::run(global, &self.run)?;
         let mut refused = Vec::new();
         let found = sample::checkpoint(&run, self.checkpoint, &mut refused);
         for words in &refused {

@@ -104,6 +104,41 @@ fn of_many_resumes_at_once_one_opens_the_next_slot() {
 }
 
 #[test]
+fn a_run_goes_on_with_its_own_binary_unless_upgraded() {
+    let root = TestRoot::new();
+    let submitted = root.submit("exit 1\n");
+    ended(&root, &job_id(&submitted));
+    let run = &submitted.run;
+    let own = submit::own_binary(run).unwrap();
+    let script: submit::Script =
+        &|_, context| Ok(format!("echo {} > haul\nexit 1\n", context.haul.display()));
+    let used = |slot: u32| wait_for("the job", || content(&run.job(slot).join("haul")));
+    resume::resume(run, With::Own, script).unwrap();
+    assert_eq!(used(2), own.display().to_string());
+    ended(&root, "2");
+    // Another binary that does the same.
+    let other = root.path().join("other");
+    let mut bytes = std::fs::read(HAUL).unwrap();
+    bytes.push(b'\n');
+    std::fs::write(&other, bytes).unwrap();
+    std::fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    resume::resume(run, With::Upgrade(&other), script).unwrap();
+    assert_ne!(used(3), own.display().to_string());
+    ended(&root, "3");
+    resume::resume(run, With::Own, script).unwrap();
+    assert_eq!(used(4), used(3));
+    let (entries, _) = journal::read(run).unwrap();
+    let upgrades: Vec<bool> = entries
+        .iter()
+        .filter_map(|entry| match entry.event {
+            Event::Reopened { upgrade, .. } => Some(upgrade),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(upgrades, [false, true, false]);
+}
+
+#[test]
 fn resume_completes_an_intent_that_was_lost() {
     let root = TestRoot::new();
     let submitted = root.submit("exit 0\n");
