@@ -4,4 +4,5 @@ pub mod classify;
 pub mod core;
 pub mod merge;
 pub mod policy;
+pub mod timing;
 pub mod verdict;
