@@ -2,7 +2,7 @@
 
 use super::{Global, exit::Exit};
 use crate::rank::{self, RankError};
-use crate::supervise::timing::Timing;
+use crate::supervise::core::Timing;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 

@@ -8,7 +8,7 @@ use crate::rank::link::{self, Caller, Sender};
 use crate::rank::placement::{self, Placement};
 use crate::rank::{RankError, orphans, scratch, signals};
 use crate::store::RunDir;
-use crate::supervise::timing::Timing;
+use crate::supervise::core::Timing;
 use haul_runtime::sys::spawn::{Group, die_with_parent};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

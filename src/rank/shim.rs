@@ -10,7 +10,7 @@ use super::{RankError, bind, orphans, signals};
 use crate::control::{Down, Ended, Up, Welcome};
 use crate::store::RunDir;
 use crate::store::identity::Process;
-use crate::supervise::timing::Timing;
+use crate::supervise::core::Timing;
 use haul_runtime::contract::env;
 use nix::sys::signal::Signal;
 use std::net::SocketAddr;

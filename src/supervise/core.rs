@@ -4,6 +4,7 @@
 //! finish, or choose again. A new attempt is launched only when every launcher of the one before has ended.
 
 mod event;
+mod timing;
 
 use super::classify::{Account, End, Evidence, Request, Sign, Status, classify};
 use super::policy::{Next, Standing, counts, decide};
@@ -12,6 +13,7 @@ use haul_runtime::contract::checkpoint::Point;
 use std::time::Duration;
 
 pub use event::{Action, Choice, Claimed, Event, Setup, Tell};
+pub use timing::Timing;
 
 /// Time since the supervisor's start, on its own clock.
 pub type Time = Duration;

@@ -4,5 +4,4 @@ pub mod classify;
 pub mod core;
 pub mod merge;
 pub mod policy;
-pub mod timing;
 pub mod verdict;

@@ -1,7 +1,7 @@
 //! What the supervisor's core is told and what it asks for.
 
+use super::Timing;
 use crate::supervise::classify::{Request, Status};
-use crate::supervise::timing::Timing;
 use crate::supervise::verdict::{Outcome, Verdict};
 use haul_runtime::contract::checkpoint::Point;
 use std::time::Duration;

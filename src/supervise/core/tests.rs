@@ -1,7 +1,6 @@
 //! The core against a simulated world: random orders of events, crashes, duplicates, late and lost messages.
 
 use super::*;
-use crate::supervise::timing::Timing;
 use crate::supervise::verdict::Class;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
