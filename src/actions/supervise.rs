@@ -7,6 +7,7 @@ mod attempt;
 mod checkpoints;
 mod live;
 mod record;
+mod requests;
 mod server;
 
 use crate::plan::{Plan, SCHEMA};
@@ -16,17 +17,17 @@ use crate::store::claim::{Claim, Owner, claim};
 use crate::store::identity::Process;
 use crate::store::journal::{self, Entry, Event as Entry_, Journal};
 use crate::supervise::classify::{Request, Status};
-use crate::supervise::core::{Action, Choice, Claimed, Core, Event, Setup, Tell, Timing};
+use crate::supervise::core::{Action, Choice, Claimed, Core, Event, Setup, Timing};
 use crate::supervise::verdict::Outcome;
 use anyhow::{Context, ensure};
 use attempt::Site;
 use haul_runtime::contract::checkpoint::Point;
 use live::Live;
+use requests::{Signals, closed};
 use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 /// How often deadlines are looked at.
@@ -101,24 +102,6 @@ struct Launcher {
     attempt: u32,
     index: usize,
     status: Status,
-}
-
-struct Signals {
-    limit: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn open() -> std::io::Result<Signals> {
-        Ok(Signals {
-            limit: signal(SignalKind::user_defined1())?,
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
 }
 
 impl Shell {
@@ -524,81 +507,5 @@ impl Shell {
             }
         }
         self.handle(Event::Tick).await
-    }
-
-    /// New files in control/. Those older than the slot were for an earlier job.
-    fn requests(&mut self) -> Vec<Event> {
-        let opened = std::fs::metadata(self.site.run.plan(self.options.slot))
-            .and_then(|m| m.modified())
-            .unwrap_or(SystemTime::UNIX_EPOCH);
-        let listing = std::fs::read_dir(self.site.run.control());
-        let mut events = Vec::new();
-        for entry in listing.into_iter().flatten().flatten() {
-            let Ok(name) = entry.file_name().into_string() else {
-                continue;
-            };
-            let event = match name.rsplit_once('-').map(|(_, what)| what) {
-                Some("stop") => Event::Request(Request::Stop),
-                Some("save") => Event::Save,
-                Some("cancel") => Event::Request(Request::Cancel),
-                _ => continue,
-            };
-            let recent = entry
-                .metadata()
-                .and_then(|m| m.modified())
-                .is_ok_and(|made| made >= opened);
-            // A save asked for before the ranks run is for them.
-            let now = event != Event::Save || self.core.is_running();
-            if recent && now && self.obeyed.insert(name) {
-                events.push(event);
-            }
-        }
-        events
-    }
-
-    /// SIGTERM: somebody cancels the job, or its time is over.
-    async fn terminated(&mut self) -> anyhow::Result<()> {
-        for event in self.requests() {
-            self.handle(event).await?;
-        }
-        let tombstone = closed(&self.entries()?).is_some();
-        let request = match tombstone {
-            true => Request::Cancel,
-            false => Request::Terminate,
-        };
-        self.handle(Event::Request(request)).await
-    }
-}
-
-/// Why the run is not to be worked on; absent when it is open.
-fn closed(entries: &[Entry]) -> Option<String> {
-    let mut words = None;
-    for entry in entries {
-        match &entry.event {
-            Entry_::Tombstone { reason } => {
-                words = Some(format!("the run was cancelled: {reason}"));
-            }
-            Entry_::Finished { words: end, .. } => {
-                words = Some(format!("the run has ended: {end}"));
-            }
-            Entry_::Reopened { .. } => words = None,
-            _ => {}
-        }
-    }
-    words
-}
-
-impl From<Tell> for crate::control::Down {
-    fn from(tell: Tell) -> Self {
-        use crate::control::Down;
-        match tell {
-            // A welcome is made for each rank by `Live`.
-            Tell::Welcome => Down::Beat,
-            Tell::Save => Down::Save,
-            Tell::Stop => Down::Stop,
-            Tell::Abort { grace } => Down::Abort {
-                grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
-            },
-        }
     }
 }

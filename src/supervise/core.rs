@@ -3,223 +3,20 @@
 //! claim → choose a checkpoint → launch → all ranks report → run → the first failure ends the others → judge →
 //! finish, or choose again. A new attempt is launched only when every launcher of the one before has ended.
 
+mod event;
+mod timing;
+
 use super::classify::{Account, End, Evidence, Request, Sign, Status, classify};
 use super::policy::{Next, Standing, counts, decide};
-use super::verdict::{Outcome, Verdict};
+use super::verdict::Outcome;
 use haul_runtime::contract::checkpoint::Point;
 use std::time::Duration;
 
+pub use event::{Action, Choice, Claimed, Event, Setup, Tell};
+pub use timing::Timing;
+
 /// Time since the supervisor's start, on its own clock.
 pub type Time = Duration;
-
-/// How long things may take.
-#[derive(Debug, Clone, Copy)]
-pub struct Timing {
-    /// From the launch to the hello of every rank.
-    pub start: Duration,
-    /// Without a beat of a shim.
-    pub silence: Duration,
-    /// From TERM to KILL when a peer has failed: there is nothing to save.
-    pub abort: Duration,
-    /// From TERM to KILL when cancelled.
-    pub cancel: Duration,
-    /// From a rank's exit with code 75 to the others'.
-    pub leave: Duration,
-    /// Beyond a grace, until launchers are killed.
-    pub margin: Duration,
-    /// Of a shim that has lost its supervisor, until it ends its rank.
-    pub orphan: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Timing {
-            start: Duration::from_secs(60),
-            silence: Duration::from_secs(30),
-            abort: Duration::from_secs(1),
-            cancel: Duration::from_secs(5),
-            leave: Duration::from_secs(60),
-            margin: Duration::from_secs(2),
-            orphan: Duration::from_secs(10),
-        }
-    }
-}
-
-impl Timing {
-    /// The defaults, changed by text such as `silence=2,orphan=0.5` (seconds); unknown names and faults are skipped.
-    pub fn parse(text: &str) -> Timing {
-        let mut timing = Timing::default();
-        for (name, value) in text.split(',').filter_map(|part| part.split_once('=')) {
-            let Some(time) = value
-                .parse()
-                .ok()
-                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-            else {
-                continue;
-            };
-            let field = match name.trim() {
-                "start" => &mut timing.start,
-                "silence" => &mut timing.silence,
-                "abort" => &mut timing.abort,
-                "cancel" => &mut timing.cancel,
-                "leave" => &mut timing.leave,
-                "margin" => &mut timing.margin,
-                "orphan" => &mut timing.orphan,
-                _ => continue,
-            };
-            *field = time;
-        }
-        timing
-    }
-}
-
-/// What stands for the whole job.
-#[derive(Debug, Clone)]
-pub struct Setup {
-    /// Node of each rank.
-    pub nodes: Vec<String>,
-    /// Names of the processes that start ranks: one a virtual node, or one `srun`.
-    pub launchers: Vec<String>,
-    /// Failures allowed within this job.
-    pub failures: u32,
-    pub timing: Timing,
-}
-
-/// The outcome of the claim of the slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Claimed {
-    Won,
-    /// Nothing to do here, and why: a double, or the run has ended.
-    Leave(String),
-}
-
-/// The checkpoint for the next attempt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Choice {
-    /// There never was one.
-    Fresh,
-    From(Point),
-    /// There were some, and none can be read; in words.
-    AllUnreadable(String),
-    /// It could not be prepared; in words.
-    Failed(String),
-}
-
-/// What happened. Events of another attempt than the current one are late and change nothing.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    Claimed(Claimed),
-    /// `attempt` is reserved for the next launch.
-    Chosen {
-        attempt: u32,
-        choice: Choice,
-    },
-    LaunchFailed {
-        attempt: u32,
-        launcher: usize,
-        words: String,
-    },
-    /// A shim has proved itself.
-    Hello {
-        attempt: u32,
-        rank: usize,
-    },
-    /// Anything was heard from a shim.
-    Heard {
-        attempt: u32,
-        rank: usize,
-    },
-    Step {
-        attempt: u32,
-        rank: usize,
-        step: u64,
-    },
-    Saved {
-        attempt: u32,
-        step: u64,
-    },
-    Exit {
-        attempt: u32,
-        rank: usize,
-        status: Status,
-        asked: bool,
-    },
-    NotStarted {
-        attempt: u32,
-        rank: usize,
-        words: String,
-    },
-    /// The connection to a shim closed.
-    Lost {
-        attempt: u32,
-        rank: usize,
-    },
-    ShimGone {
-        attempt: u32,
-        rank: usize,
-        status: Status,
-    },
-    /// A launcher has ended and nothing it started is left.
-    LauncherGone {
-        attempt: u32,
-        launcher: usize,
-        status: Status,
-    },
-    Request(Request),
-    Save,
-    Tick,
-}
-
-/// What to tell a rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tell {
-    Welcome,
-    Save,
-    Stop,
-    Abort { grace: Duration },
-}
-
-/// What to do.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Action {
-    /// Find the newest readable checkpoint and reserve an attempt; answered by [`Event::Chosen`].
-    Choose,
-    Launch {
-        attempt: u32,
-        parent: Option<Point>,
-    },
-    /// To every connected rank.
-    TellAll {
-        attempt: u32,
-        tell: Tell,
-    },
-    TellRank {
-        attempt: u32,
-        rank: usize,
-        tell: Tell,
-    },
-    /// KILL the launchers and all they started.
-    KillLaunchers {
-        attempt: u32,
-    },
-    /// Never give this checkpoint to an attempt again.
-    MarkUnreadable {
-        at: Point,
-        words: String,
-    },
-    Judge {
-        attempt: u32,
-        verdict: Verdict,
-    },
-    /// Nothing was launched and nothing is to be recorded as the run's end.
-    Leave {
-        words: String,
-    },
-    Finish {
-        outcome: Outcome,
-        words: String,
-    },
-}
 
 #[derive(Debug, Clone, PartialEq)]
 enum Phase {
@@ -422,11 +219,11 @@ impl Core {
         let Some(attempt) = &mut self.attempt else {
             return;
         };
-        if attempt_of(&event) != Some(attempt.number) {
+        if event.attempt() != Some(attempt.number) {
             return;
         }
         let abort = self.setup.timing.abort;
-        if let Some(rank) = rank_of(&event) {
+        if let Some(rank) = event.rank() {
             let Some(rank) = attempt.ranks.get_mut(rank) else {
                 return;
             };
@@ -727,35 +524,6 @@ impl Core {
             }
             Next::Finish { outcome, words } => self.finish(outcome, words, out),
         }
-    }
-}
-
-fn attempt_of(event: &Event) -> Option<u32> {
-    match event {
-        Event::LaunchFailed { attempt, .. }
-        | Event::Hello { attempt, .. }
-        | Event::Heard { attempt, .. }
-        | Event::Step { attempt, .. }
-        | Event::Saved { attempt, .. }
-        | Event::Exit { attempt, .. }
-        | Event::NotStarted { attempt, .. }
-        | Event::Lost { attempt, .. }
-        | Event::ShimGone { attempt, .. }
-        | Event::LauncherGone { attempt, .. } => Some(*attempt),
-        _ => None,
-    }
-}
-
-fn rank_of(event: &Event) -> Option<usize> {
-    match event {
-        Event::Hello { rank, .. }
-        | Event::Heard { rank, .. }
-        | Event::Step { rank, .. }
-        | Event::Exit { rank, .. }
-        | Event::NotStarted { rank, .. }
-        | Event::Lost { rank, .. }
-        | Event::ShimGone { rank, .. } => Some(*rank),
-        _ => None,
     }
 }
 

@@ -160,3 +160,52 @@ fn a_frozen_shim_is_silent_and_is_killed() {
     step_in(&words, "rank 1 on local0 fell silent for 1.5 s");
     bench.assert_clean();
 }
+
+#[test]
+fn a_storm_of_kills_ends_in_the_curve_of_an_unbroken_run() {
+    let bench = Bench::new(&Setup {
+        nodes: 2,
+        failures: 100,
+        ..trainer(100, "0.02", 5)
+    });
+    let mut supervisor = bench.supervise();
+    let mut state: u64 = 7;
+    for _ in 0..8 {
+        std::thread::sleep(Duration::from_millis(400));
+        let mut victims = bench.processes();
+        victims.retain(|(pid, _)| *pid != supervisor.pid());
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        if !victims.is_empty() {
+            let (pid, _) = victims[(state >> 33) as usize % victims.len()];
+            // It may have ended since.
+            let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+    assert_eq!(supervisor.wait(), 0, "{}", supervisor.output());
+    println!("{}", supervisor.output());
+    bench.assert_clean();
+    // Steps of the lineage, from the last attempt back to the first.
+    let attempts = bench.events("attempt");
+    let mut steps = std::collections::BTreeMap::new();
+    let (mut attempt, mut last) = (attempts.len() as u32, u64::MAX);
+    loop {
+        for line in bench.metrics(attempt).iter().filter(|l| l.loss.is_some()) {
+            if line.step.unwrap() <= last {
+                steps.insert(line.step.unwrap(), line.loss_bits.clone());
+            }
+        }
+        let parent = &attempts[attempt as usize - 1]["parent"];
+        let Some(from) = parent["attempt"].as_u64() else {
+            break;
+        };
+        attempt = from as u32;
+        last = parent["step"].as_u64().unwrap();
+    }
+    let unbroken = Bench::new(&trainer(100, "0", 5));
+    assert_eq!(unbroken.supervise().wait(), 0);
+    let whole = unbroken.metrics(1).into_iter().filter(|l| l.loss.is_some());
+    let whole: Vec<_> = whole.map(|l| (l.step.unwrap(), l.loss_bits)).collect();
+    assert_eq!(steps.into_iter().collect::<Vec<_>>(), whole);
+}

@@ -41,6 +41,8 @@ pub(super) struct Live {
     refused: BTreeSet<u64>,
     /// What the pointer file said last.
     pointer: Option<String>,
+    /// Ranks that have told their end.
+    exited: BTreeSet<usize>,
     /// Ranks whose first line without meaning was told.
     odd: BTreeSet<usize>,
 }
@@ -67,6 +69,7 @@ impl Live {
             saved: BTreeSet::new(),
             refused: BTreeSet::new(),
             pointer: None,
+            exited: BTreeSet::new(),
             odd: BTreeSet::new(),
         })
     }
@@ -169,7 +172,7 @@ impl Live {
                 }
                 self.peers.insert(rank, (connection, sender));
                 self.record
-                    .rank(rank, &self.node(rank), &RankEvent::Joined { shim: pid })?;
+                    .rank(rank, &self.node(rank), &RankEvent::Joined { shim: pid });
                 Ok(vec![Event::Hello { attempt, rank }])
             }
             News::Joined {
@@ -192,7 +195,7 @@ impl Live {
                     None => Status::Code(code.unwrap_or(1)),
                 };
                 let gone = RankEvent::ShimGone { code, signal };
-                self.record.rank(rank, &self.node(rank), &gone)?;
+                self.record.rank(rank, &self.node(rank), &gone);
                 Ok(vec![Event::ShimGone {
                     attempt,
                     rank,
@@ -209,7 +212,7 @@ impl Live {
                 connection,
             } if self.is_current(rank, connection) => {
                 self.peers.remove(&rank);
-                self.record.rank(rank, &self.node(rank), &RankEvent::Lost)?;
+                self.record.rank(rank, &self.node(rank), &RankEvent::Lost);
                 Ok(vec![Event::Lost { attempt, rank }])
             }
             News::Left { connection, .. } => {
@@ -247,7 +250,7 @@ impl Live {
                 }
             }
             Up::Bound { cores, asked } => {
-                self.record.binding(rank, &node, &cores, asked.as_deref())?;
+                self.record.binding(rank, &node, &cores, asked.as_deref());
                 if asked.as_ref().is_some_and(|asked| *asked != cores) {
                     say(&format!(
                         "rank {rank} on {node} runs on cores {cores:?}, not on those asked for"
@@ -256,11 +259,12 @@ impl Live {
             }
             Up::Spawned { pid, group, start } => {
                 self.record
-                    .rank(rank, &node, &RankEvent::Spawned { pid, group, start })?;
+                    .rank(rank, &node, &RankEvent::Spawned { pid, group, start });
             }
             Up::Exit(ended) => {
+                self.exited.insert(rank);
                 self.record
-                    .rank(rank, &node, &RankEvent::Exit(ended.clone()))?;
+                    .rank(rank, &node, &RankEvent::Exit(ended.clone()));
                 events.extend(self.pointer_now(site, journal)?);
                 events.push(match (ended.error, ended.code, ended.signal) {
                     (Some(words), ..) => Event::NotStarted {
@@ -330,7 +334,7 @@ impl Live {
             _ => {}
         }
         let lines = self.merge.take(rank, line, self.launched.elapsed(), &now());
-        self.record.metrics(&lines)?;
+        self.record.metrics(&lines);
         if let Some((path, step)) = said {
             events.extend(self.saved(site, journal, &path, step)?);
         }
@@ -372,11 +376,17 @@ impl Live {
             ));
         }
         self.saved.insert(step);
-        journal.append(Entry::Saved {
+        let entry = Entry::Saved {
             attempt,
             step,
             path: path.to_owned(),
-        })?;
+        };
+        if let Err(error) = journal.append(entry) {
+            // The manifest stands, which is what counts.
+            say(&format!(
+                "the checkpoint of step {step} is not in the journal: {error}"
+            ));
+        }
         Ok(vec![Event::Saved { attempt, step }])
     }
 
@@ -386,7 +396,7 @@ impl Live {
         note.attempt = Some(self.attempt);
         note.time = Some(now());
         note.text = Some(text);
-        self.record.metrics(&[note])?;
+        self.record.metrics(&[note]);
         Ok(Vec::new())
     }
 
@@ -426,14 +436,14 @@ impl Live {
     ) -> anyhow::Result<Vec<Event>> {
         let events = self.pointer_now(site, journal)?;
         let lines = self.merge.finish();
-        self.record.metrics(&lines)?;
+        self.record.metrics(&lines);
         Ok(events)
     }
 
     /// Writes steps that have waited long enough; tells the shims that the supervisor lives.
     pub(super) fn tick(&mut self, silence: Duration) -> anyhow::Result<()> {
         let lines = self.merge.due(self.launched.elapsed());
-        self.record.metrics(&lines)?;
+        self.record.metrics(&lines);
         if self.beat.elapsed() >= Duration::from_secs(2).min(silence / 4) {
             self.beat = Instant::now();
             let ranks = self.peers.values().map(|(_, sender)| sender);
@@ -448,6 +458,21 @@ impl Live {
     pub(super) fn close(self) {
         for rank in 0..self.prepared.placement.ranks.len() {
             scratch::remove(&self.prepared.secret, rank);
+        }
+    }
+}
+
+impl From<Tell> for crate::control::Down {
+    fn from(tell: Tell) -> Self {
+        use crate::control::Down;
+        match tell {
+            // A welcome is made for each rank by `Live`.
+            Tell::Welcome => Down::Beat,
+            Tell::Save => Down::Save,
+            Tell::Stop => Down::Stop,
+            Tell::Abort { grace } => Down::Abort {
+                grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
+            },
         }
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Record {
 struct Append {
     file: File,
     path: PathBuf,
+    /// The last write failed, perhaps in the middle of a line.
+    torn: bool,
 }
 
 /// What became of a rank, in ranks.jsonl.
@@ -83,22 +85,17 @@ impl Record {
         })
     }
 
-    pub(super) fn metrics(&mut self, lines: &[Line]) -> Result<(), StoreError> {
-        self.metrics.lines(lines)
+    pub(super) fn metrics(&mut self, lines: &[Line]) {
+        self.metrics.lines(lines);
     }
 
-    pub(super) fn rank(
-        &mut self,
-        rank: usize,
-        node: &str,
-        event: &RankEvent,
-    ) -> Result<(), StoreError> {
+    pub(super) fn rank(&mut self, rank: usize, node: &str, event: &RankEvent) {
         self.ranks.lines(&[RankLine {
             time: now(),
             rank,
             node,
             event,
-        }])
+        }]);
     }
 
     pub(super) fn binding(
@@ -107,14 +104,14 @@ impl Record {
         node: &str,
         cores: &[usize],
         asked: Option<&[usize]>,
-    ) -> Result<(), StoreError> {
+    ) {
         self.binding.lines(&[BindingLine {
             rank,
             node,
             cores,
             asked,
             as_asked: asked.map(|asked| asked == cores),
-        }])
+        }]);
     }
 }
 
@@ -125,21 +122,39 @@ impl Append {
             .create(true)
             .open(&path)
             .map_err(StoreError::io("open", &path))?;
-        Ok(Append { file, path })
+        Ok(Append {
+            file,
+            path,
+            torn: false,
+        })
     }
 
-    fn lines<T: Serialize>(&mut self, lines: &[T]) -> Result<(), StoreError> {
+    /// A full disk costs lines of the record, not the training: told once, tried again with the next lines.
+    fn lines<T: Serialize>(&mut self, lines: &[T]) {
         let mut text = Vec::new();
         for line in lines {
-            serde_json::to_writer(&mut text, line).map_err(|e| StoreError::Damaged {
-                path: self.path.clone(),
-                reason: e.to_string(),
-            })?;
-            text.push(b'\n');
+            // What is written here is plain data, which always has a JSON form.
+            if serde_json::to_writer(&mut text, line).is_ok() {
+                text.push(b'\n');
+            }
         }
-        self.file
-            .write_all(&text)
-            .map_err(StoreError::io("append to", &self.path))
+        if text.is_empty() {
+            return;
+        }
+        if self.torn {
+            text.insert(0, b'\n');
+        }
+        match self.file.write_all(&text) {
+            Ok(()) => self.torn = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.torn, true) {
+                    let path = self.path.display();
+                    super::say(&format!(
+                        "cannot append to {path}: {error}; lines are missing from here"
+                    ));
+                }
+            }
+        }
     }
 }
 

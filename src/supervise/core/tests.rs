@@ -470,10 +470,79 @@ fn a_program_that_ignores_term_is_killed_and_one_that_answers_it_with_0_is_not_d
 }
 
 #[test]
-fn timing_is_read_from_text_and_faults_are_skipped() {
-    let timing = Timing::parse("silence=2, orphan=0.5,nonsense=3,abort=x,start=-1");
-    assert_eq!(timing.silence, Duration::from_secs(2));
-    assert_eq!(timing.orphan, Duration::from_millis(500));
-    assert_eq!(timing.abort, Timing::default().abort);
-    assert_eq!(timing.start, Timing::default().start);
+fn the_launchers_word_may_overtake_the_shims_own() {
+    let mut core = core(0);
+    let now = Duration::from_secs(1);
+    for rank in 0..2 {
+        let status = Status::Code(75);
+        let gone = Event::ShimGone {
+            attempt: 1,
+            rank,
+            status,
+        };
+        assert!(core.step(now, gone).is_empty());
+        let exit = Event::Exit {
+            attempt: 1,
+            rank,
+            status,
+            asked: false,
+        };
+        assert!(core.step(now, exit).is_empty());
+        assert!(core.step(now, Event::Lost { attempt: 1, rank }).is_empty());
+    }
+    core.step(
+        now,
+        Event::Saved {
+            attempt: 1,
+            step: 5,
+        },
+    );
+    let gone = Event::LauncherGone {
+        attempt: 1,
+        launcher: 0,
+        status: Status::Code(0),
+    };
+    let actions = core.step(now, gone);
+    assert!(matches!(&actions[0], Action::Judge { verdict, .. } if verdict.class == Class::Again));
+
+    // A shim that has said nothing more is the cause.
+    let mut core = self::core(0);
+    let status = Status::Signal(9);
+    assert!(
+        core.step(
+            now,
+            Event::ShimGone {
+                attempt: 1,
+                rank: 1,
+                status
+            }
+        )
+        .is_empty()
+    );
+    let actions = core.step(
+        now,
+        Event::Lost {
+            attempt: 1,
+            rank: 1,
+        },
+    );
+    assert!(matches!(
+        actions[0],
+        Action::TellAll {
+            tell: Tell::Abort { .. },
+            ..
+        }
+    ));
+    let gone = Event::LauncherGone {
+        attempt: 1,
+        launcher: 0,
+        status: Status::Code(0),
+    };
+    let Some(Action::Judge { verdict, .. }) = core.step(now, gone).into_iter().next() else {
+        panic!("no verdict");
+    };
+    assert_eq!(
+        verdict.words,
+        "the shim of rank 1 on local0 was killed by SIGKILL"
+    );
 }
