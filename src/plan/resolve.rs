@@ -145,7 +145,7 @@ fn program_path(plan: &Plan, notes: &mut Notes) {
         .resolved
         .iter_mut()
         .find(|r| r.key == "program.command");
-    if let (Some(Shown::List(words)), Program::Command { command }) =
+    if let (Some(Shown::List(words)), super::Program::Command { command }) =
         (shown.map(|r| &mut r.value), &plan.program)
         && let (Some(first), Some(word)) = (words.first_mut(), command.first())
     {

@@ -449,15 +449,10 @@ program:
     let haul::plan::Program::Command { command } = &plan.program else {
         panic!("{:?}", plan.program)
     };
+    // A program's relative path is relative to the file it stands in.
+    let script = desk.path("train.sh").display().to_string();
     let expected = [
-        "./train.sh",
-        "{name}",
-        "--fast",
-        "--files",
-        "a",
-        "b c",
-        "--lr",
-        "0.1",
+        &script, "{name}", "--fast", "--files", "a", "b c", "--lr", "0.1",
     ];
     assert_eq!(command[..], expected);
 }
