@@ -371,6 +371,15 @@ fn control_characters_and_unknown_placeholders_are_refused() {
         error.to_string(),
         "unknown placeholder {batch.mikro} in program.command; did you mean {batch.micro}?"
     );
+    // Names that would be arithmetic to bash, or several words.
+    for name in ["RANDOM", "A B", "A=$(x)", ""] {
+        let variable = Variable {
+            name: name.into(),
+            value: "a[$(touch x)]".into(),
+        };
+        let error = launch_script(&with(&plan, vec!["x".into()], vec![variable]), &context);
+        assert!(matches!(error, Err(RenderError::Variable(_))), "{name}");
+    }
     // A newline in what stands on #SBATCH lines, in srun options or in a path.
     let mut slurm = checked(FOREIGN, "frontier").plan;
     slurm

@@ -27,7 +27,7 @@ const BESIDE: [(&str, &str); 10] = [
     ("plan", "ui"),
     ("plan", "recipe"),
     ("plan", "machine"),
-    ("recipe", "machine"),
+    ("machine", "recipe"),
     ("scheduler", "store"),
     ("report", "store"),
     ("rank", "store"),

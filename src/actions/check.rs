@@ -9,6 +9,9 @@ use crate::recipe::yaml::Origin;
 use crate::recipe::{Recipe, merge, source};
 use std::path::{Path, PathBuf};
 
+/// Faults that are told; a file with more is no recipe.
+const MAX_FAULTS: usize = 50;
+
 /// What decides a plan besides the binary.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
@@ -86,6 +89,14 @@ pub fn load(request: &Request) -> Result<Checked, Faults> {
                 let place = f.labels.first().map(|(span, _)| (span.source, span.start));
                 (f.severity == Severity::Warning, place)
             });
+            let more = list.len().saturating_sub(MAX_FAULTS);
+            if more > 0 {
+                list.truncate(MAX_FAULTS);
+                list.push(
+                    Diagnostic::error("many", format!("and {more} more faults"))
+                        .help("is this the right file?"),
+                );
+            }
             Err(Faults { sources, list })
         }
     }

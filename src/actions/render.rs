@@ -29,8 +29,8 @@ pub fn scripts(checked: &Checked, templates: Option<&Path>) -> Result<Scripts, R
         &JobContext {
             haul: haul.clone(),
             run_dir: run_dir.clone(),
-            slot: 0,
-            token: format!("haul-{id}-0"),
+            slot: 1,
+            token: format!("haul-{id}-1"),
         },
     )?;
     let host = match plan.machine.scheduler {
@@ -44,13 +44,13 @@ pub fn scripts(checked: &Checked, templates: Option<&Path>) -> Result<Scripts, R
             haul,
             root: checked.root.clone(),
             run_dir: run_dir.clone(),
-            slot: 0,
+            slot: 1,
             attempt: 1,
             supervisor: SocketAddr::from((host, 40000)),
             minutes_left: plan.job.walltime_seconds.map(|s| s / 60),
             save_dir: run_dir.join("checkpoints").join("1"),
             load_from: None,
-            plan_file: run_dir.join("jobs").join("0").join("plan.json"),
+            plan_file: run_dir.join("jobs").join("1").join("plan.json"),
         },
     )?;
     Ok(Scripts { job, launch })

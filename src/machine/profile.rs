@@ -1,6 +1,7 @@
 //! Machine profiles, schema 1: what is true of a site and of its nodes.
 
 use crate::recipe::diagnostic::Diagnostic;
+use crate::recipe::environment::{is_name, is_of_the_shell};
 use crate::recipe::section::{Kind, Notes, Section};
 use crate::recipe::yaml::Node;
 use serde::{Deserialize, Serialize};
@@ -162,7 +163,7 @@ impl Machine {
                 s.missing("value", "give its value");
                 s.missing("why", "say what goes wrong without it");
                 let name = name?;
-                if !crate::recipe::environment::is_name(&name.value) {
+                if !is_name(&name.value) || is_of_the_shell(&name.value) {
                     s.fault(
                         Diagnostic::error("variable-name", "this cannot name a variable")
                             .at(name.at, "")

@@ -1,8 +1,13 @@
 //! Memory, FLOPs and refusals of the bundled trainer: the one place that asks it.
 
 use super::{Flops, StageMemory};
-use haul_runtime::contract::{Mesh, Model, Precision, TrainConfig};
+use haul_runtime::blueprint::memory::Bytes;
+use haul_runtime::blueprint::params::Params;
+use haul_runtime::blueprint::{Blueprint, flops};
+use haul_runtime::contract::{Coord, Mesh, Model, TrainConfig};
 use std::collections::BTreeMap;
+
+pub use haul_runtime::blueprint::Problem;
 
 /// What a model takes.
 #[derive(Debug, Clone, PartialEq)]
@@ -12,123 +17,71 @@ pub struct Measure {
     pub flops: Flops,
 }
 
-/// Something the trainer refuses.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Dotted key of the trainer's configuration.
-    pub field: String,
-    pub message: String,
-    pub help: String,
-}
-
 /// Measures `config` on `mesh`, or tells all that rules it out. Reserves nothing.
 pub fn measure(config: &TrainConfig, mesh: &Mesh) -> Result<Measure, Vec<Problem>> {
-    let problems = refusals(config, mesh);
-    if !problems.is_empty() {
-        return Err(problems);
-    }
-    let parameters = parameters(&config.model);
-    let bytes = match config.train.precision {
-        Precision::F32 => 4,
-        Precision::F64 => 8,
-    };
-    let classes = BTreeMap::from([
-        ("weights".to_string(), parameters * bytes),
-        ("gradients".to_string(), parameters * bytes),
-        ("optimizer".to_string(), 2 * parameters * bytes),
-    ]);
-    let total = classes.values().sum();
+    let memory = (0..mesh.pipeline)
+        .map(|stage| {
+            // Ranks of a stage are alike.
+            let rank = mesh.rank(Coord {
+                tensor: 0,
+                data: 0,
+                pipeline: stage,
+            });
+            let bytes = Blueprint::new(config, mesh, rank)?.bytes;
+            Ok(StageMemory {
+                stage,
+                classes: classes(&bytes),
+                total: bytes.total(),
+            })
+        })
+        .collect::<Result<_, Vec<Problem>>>()?;
     Ok(Measure {
-        memory: vec![StageMemory {
-            stage: 0,
-            classes,
-            total,
-        }],
+        memory,
         ..describe(config)
     })
 }
 
 /// What is known of a model without the trainer: its size and FLOPs.
 pub fn describe(config: &TrainConfig) -> Measure {
-    let (per_token, per_token_causal) = flops(&config.model);
+    let per_token = flops::Flops::of(&config.model);
     Measure {
         memory: Vec::new(),
         flops: Flops {
-            per_token,
-            per_token_causal,
+            per_token: per_token.full,
+            per_token_causal: per_token.causal,
             parameters: parameters(&config.model),
             tokens_per_step: config.tokens_per_step(),
         },
     }
 }
 
-fn refusals(config: &TrainConfig, mesh: &Mesh) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mut refuse = |field: &str, message: String, help: &str| {
-        problems.push(Problem {
-            field: field.into(),
-            message,
-            help: help.into(),
-        });
-    };
-    let model = &config.model;
-    if !model.hidden.is_multiple_of(model.heads) {
-        let message = format!(
-            "heads = {} does not divide hidden = {}",
-            model.heads, model.hidden
-        );
-        refuse(
-            "model.heads",
-            message,
-            "choose a number of heads that divides `model.hidden`",
-        );
-    }
-    for (field, degree) in [
-        ("parallel.tensor", mesh.tensor),
-        ("parallel.pipeline", mesh.pipeline),
-    ] {
-        if degree > 1 {
-            let message = format!("a degree of {degree} comes with a later version");
-            refuse(field, message, "set it to 1; data parallel works now");
-        }
-    }
-    if config.zero > 0 {
-        let message = format!("ZeRO stage {} comes with a later version", config.zero);
-        refuse("parallel.zero", message, "set it to 0");
-    }
-    problems
-}
-
 /// Parameters of the model, unpadded; the output is tied to the input embedding.
 pub fn parameters(model: &Model) -> u64 {
-    let [l, c, f, t, v] = [
-        model.layers,
-        model.hidden,
-        model.ffn,
-        model.seq_len,
-        model.vocab,
-    ]
-    .map(|x| x as u64);
-    let norm = 2 * c;
-    let attention = 4 * c * c + 4 * c;
-    let feed_forward = 2 * c * f + f + c;
-    v * c + t * c + l * (2 * norm + attention + feed_forward) + norm
+    let specs = Params::gpt(model).specs;
+    specs.iter().map(|spec| spec.len() as u64).sum()
 }
 
-/// FLOPs of one token, forward and backward, with the full and with the causal attention square: matrix products only
-/// (Narayanan et al., arXiv 2104.04473, appendix, with the feed-forward width free).
-fn flops(model: &Model) -> (f64, f64) {
-    let [l, h, f, s, v] = [
-        model.layers,
-        model.hidden,
-        model.ffn,
-        model.seq_len,
-        model.vocab,
+fn classes(bytes: &Bytes) -> BTreeMap<String, u64> {
+    let Bytes {
+        weights,
+        gradients,
+        optimizer,
+        kept,
+        work,
+        tokens,
+        scalars,
+    } = *bytes;
+    [
+        ("weights", weights),
+        ("gradients", gradients),
+        ("optimizer", optimizer),
+        ("kept", kept),
+        ("work", work),
+        ("tokens", tokens),
+        ("scalars", scalars),
     ]
-    .map(|x| x as f64);
-    let core = 4.0 * l * h * s;
-    let full = 3.0 * (2.0 * l * (4.0 * h * h + 2.0 * h * f) + core + 2.0 * h * v);
-    (full, full - 1.5 * core)
+    .map(|(class, bytes)| (class.to_string(), bytes))
+    .into()
 }
 
 #[cfg(test)]

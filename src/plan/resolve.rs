@@ -126,6 +126,7 @@ pub fn resolve(
         },
     };
     plan.fingerprint = fingerprint::of(&plan);
+    program_path(&plan, notes);
     let implied: &[&str] = match &recipe.batch.size {
         Some(crate::recipe::batch::Size::Global(_)) => &["batch.per_replica", "batch.accumulation"],
         Some(crate::recipe::batch::Size::PerReplica(_)) => &["batch.global", "batch.accumulation"],
@@ -136,6 +137,20 @@ pub fn resolve(
         resolved_yaml: resolved::yaml(&notes.resolved, implied),
         data: data.map(|d| (d.file, d.at)),
     })
+}
+
+/// The program's path stands in the resolved recipe as in the plan: absolute, where it was relative to a file.
+fn program_path(plan: &Plan, notes: &mut Notes) {
+    let shown = notes
+        .resolved
+        .iter_mut()
+        .find(|r| r.key == "program.command");
+    if let (Some(Shown::List(words)), super::Program::Command { command }) =
+        (shown.map(|r| &mut r.value), &plan.program)
+        && let (Some(first), Some(word)) = (words.first_mut(), command.first())
+    {
+        *first = Shown::Text(word.clone());
+    }
 }
 
 /// The place of `key`, else of the section it belongs to.

@@ -30,6 +30,18 @@ pub(super) fn read(s: &mut Section) -> Environment {
             );
             continue;
         }
+        if is_of_the_shell(&name.value) {
+            let message = format!(
+                "`{}` belongs to the shell, which gives it values of its own",
+                name.value
+            );
+            s.fault(
+                Diagnostic::error("variable-name", message)
+                    .at(name.at, "")
+                    .help("choose another name"),
+            );
+            continue;
+        }
         if is_ours(&name.value) {
             s.fault(
                 Diagnostic::error(
@@ -58,6 +70,42 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// Variables that bash does not let a script set as it likes: read-only ones, ones that change by themselves, and ones
+/// whose value it takes for arithmetic, in which it would run `a[$(command)]`.
+pub fn is_of_the_shell(name: &str) -> bool {
+    const NAMES: [&str; 28] = [
+        "_",
+        "BASHOPTS",
+        "BASHPID",
+        "BASH_ALIASES",
+        "BASH_ARGC",
+        "BASH_ARGV",
+        "BASH_CMDS",
+        "BASH_COMMAND",
+        "BASH_LINENO",
+        "BASH_SOURCE",
+        "BASH_SUBSHELL",
+        "BASH_VERSINFO",
+        "DIRSTACK",
+        "EPOCHREALTIME",
+        "EPOCHSECONDS",
+        "EUID",
+        "FUNCNAME",
+        "GROUPS",
+        "HISTCMD",
+        "LINENO",
+        "OPTIND",
+        "PPID",
+        "RANDOM",
+        "SECONDS",
+        "SHELLOPTS",
+        "SHLVL",
+        "SRANDOM",
+        "UID",
+    ];
+    NAMES.contains(&name)
 }
 
 /// Variables of the trainer contract.

@@ -464,6 +464,10 @@ impl<'a> Section<'a> {
 
 /// The word of `known` that `word` was probably meant to be.
 pub fn suggestion<'k>(word: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    // A longer one is no misspelt key, and comparing takes its length squared.
+    if word.len() > 64 {
+        return None;
+    }
     let lower = word.to_lowercase();
     known
         .map(|name| {

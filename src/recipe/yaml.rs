@@ -164,6 +164,8 @@ enum Open {
     },
     Map {
         entries: Vec<Entry>,
+        /// Index of each key in `entries`.
+        seen: HashMap<String, usize>,
         /// The key whose value comes next; its text is absent after a key that cannot be one.
         key: Option<(Option<String>, Span)>,
         start: usize,
@@ -277,6 +279,7 @@ impl<'a> Builder<'a> {
             Event::MappingStart(_, anchor, _) => self.push(
                 Open::Map {
                     entries: Vec::new(),
+                    seen: HashMap::new(),
                     key: None,
                     start: span.start,
                     anchor,
@@ -379,7 +382,9 @@ impl<'a> Builder<'a> {
         match self.open.last_mut() {
             None => self.root = Some(node),
             Some(Open::List { items, .. }) => items.push(node),
-            Some(Open::Map { entries, key, .. }) => match key.take() {
+            Some(Open::Map {
+                entries, seen, key, ..
+            }) => match key.take() {
                 None => match node.value {
                     Value::Scalar { text, .. } => *key = Some((Some(text), node.span)),
                     // A key like `null:` is a text to whoever wrote it.
@@ -396,7 +401,7 @@ impl<'a> Builder<'a> {
                 },
                 Some((None, _)) => {}
                 Some((Some(name), key_span)) => {
-                    if let Some(first) = entries.iter().find(|e| e.key == name) {
+                    if let Some(first) = seen.get(&name).and_then(|at| entries.get(*at)) {
                         fault = Some(
                             Diagnostic::error(
                                 "duplicate-key",
@@ -407,6 +412,7 @@ impl<'a> Builder<'a> {
                             .help("remove one of the two"),
                         );
                     } else {
+                        seen.insert(name.clone(), entries.len());
                         entries.push(Entry {
                             key: name,
                             key_span,

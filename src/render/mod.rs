@@ -7,6 +7,7 @@ pub use templates::Templates;
 
 use crate::plan::placeholder::{self, FaultKind};
 use crate::plan::{Plan, Program, SchedulerKind};
+use crate::recipe::environment::{is_name, is_of_the_shell};
 use haul_runtime::contract::env;
 use quote::{Controls, control};
 use serde_json::json;
@@ -71,6 +72,8 @@ pub enum RenderError {
         brace: char,
         at: usize,
     },
+    #[error("`{0}` cannot be the name of a variable in a script")]
+    Variable(String),
     #[error("the template {} cannot be read: {source}", .path.display())]
     TemplateFile {
         path: PathBuf,
@@ -174,6 +177,9 @@ impl Templates {
             variables.push((threads.into(), plan.threads.to_string()));
         }
         for variable in &plan.environment.variables {
+            if !is_name(&variable.name) || is_of_the_shell(&variable.name) {
+                return Err(RenderError::Variable(variable.name.clone()));
+            }
             let what = format!("environment.variables.{}", variable.name);
             variables.push((variable.name.clone(), values.fill(&what, &variable.value)?));
         }

@@ -143,7 +143,7 @@ data: {path: nowhere.txt, validation: 2}
 chain: ahead
 checkpoint: {every: 0}
 job: {walltime: 90}
-environment: {variables: {1X: a, RANK: 3, OK: }}
+environment: {variables: {1X: a, RANK: 3, UID: 0, OK: }}
 ",
         &["job.nodez=2", "nonsense"],
     ));
@@ -422,7 +422,7 @@ fn the_resolved_recipe_is_a_recipe_of_the_same_plan() {
 name: foreign
 job: {ranks_per_node: 2, walltime: 1h30m}
 environment: {variables: {X: \"tab\\tand \\\"quotes\\\" \\u00e9\\U0001f600\", Y: true, Z: ''}, setup: \"a\\nb: c # d\"}
-program: {command: [sh, -c, \"echo {job.minutes_left} {{}}\"], args: {a.b: 1.10, flag: true, quoted: \"true\", off: false, list: [x y, '']}}
+program: {command: [./train.sh, -c, \"echo {job.minutes_left} {{}}\"], args: {a.b: 1.10, flag: true, quoted: \"true\", off: false, list: [x y, '']}}
 checkpoint: {every: {steps: 5}, keep: 1}
 ";
     for text in [GOOD, foreign, include_str!("../../recipes/quickstart.yaml")] {
@@ -449,15 +449,10 @@ program:
     let haul::plan::Program::Command { command } = &plan.program else {
         panic!("{:?}", plan.program)
     };
+    // A program's relative path is relative to the file it stands in.
+    let script = desk.path("train.sh").display().to_string();
     let expected = [
-        "./train.sh",
-        "{name}",
-        "--fast",
-        "--files",
-        "a",
-        "b c",
-        "--lr",
-        "0.1",
+        &script, "{name}", "--fast", "--files", "a", "b c", "--lr", "0.1",
     ];
     assert_eq!(command[..], expected);
 }
