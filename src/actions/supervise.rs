@@ -7,6 +7,7 @@ mod attempt;
 mod checkpoints;
 mod live;
 mod record;
+mod recover;
 mod requests;
 mod server;
 
@@ -213,6 +214,13 @@ impl Shell {
             return Ok(Claimed::Leave(words));
         }
         self.clear_old_attempts();
+        if let Some((at, path)) = recover::recover(&self.site.run, &entries, &self.site.plan)? {
+            self.journal.append(Entry_::Saved {
+                attempt: at.attempt,
+                step: at.step,
+                path,
+            })?;
+        }
         Ok(Claimed::Won)
     }
 

@@ -49,9 +49,7 @@ struct Shim {
 
 /// Runs the ranks of one virtual node to their end.
 pub fn run(options: &Options) -> Result<(), RankError> {
-    nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).map_err(RankError::system(
-        "ask for a signal at the supervisor's end",
-    ))?;
+    // No signal at the supervisor's end: the connection tells it, and the ranks get their grace.
     orphans::inherit()?;
     let (events, received) = channel();
     let sender = events.clone();

@@ -38,6 +38,25 @@ impl Tail {
         self.read().unwrap_or_default()
     }
 
+    /// The last whole lines of the file, within `limit` bytes.
+    pub fn last_lines(&self, limit: u64) -> io::Result<Vec<u8>> {
+        let file = File::open(&self.path)?;
+        let len = file.metadata()?.len();
+        let from = len.saturating_sub(limit);
+        let mut text = vec![0; usize::try_from(len - from).unwrap_or_default()];
+        file.read_exact_at(&mut text, from)?;
+        if from > 0 {
+            let start = text
+                .iter()
+                .position(|b| *b == b'\n')
+                .map_or(text.len(), |i| i + 1);
+            text.drain(..start);
+        }
+        let end = text.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+        text.truncate(end);
+        Ok(text)
+    }
+
     fn read(&mut self) -> io::Result<Vec<String>> {
         let file = match &mut self.file {
             Some(file) => file,
@@ -122,5 +141,8 @@ mod tests {
         let mut file = File::create(&path).unwrap();
         file.write_all(b"again\n").unwrap();
         assert_eq!(tail.lines(), ["again"]);
+        file.write_all(b"two\nthree\ntorn").unwrap();
+        assert_eq!(tail.last_lines(1 << 20).unwrap(), b"again\ntwo\nthree\n");
+        assert_eq!(tail.last_lines(14).unwrap(), b"three\n");
     }
 }

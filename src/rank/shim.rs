@@ -25,6 +25,15 @@ const TICK: Duration = Duration::from_millis(25);
 /// How often the supervisor hears from a shim with nothing to tell.
 const BEAT: Duration = Duration::from_millis(500);
 
+/// Bytes of progress lines that are left for the next supervisor.
+const LATE: u64 = 4 << 20;
+
+/// File of the progress lines of `rank` that the supervisor of `attempt` may not have read before it was killed.
+pub fn late(run: &RunDir, attempt: u32, rank: usize) -> PathBuf {
+    let name = format!("rank-{rank}.jsonl");
+    run.attempt(attempt).join("late").join(name)
+}
+
 /// What `haul rank` is told.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -117,6 +126,8 @@ pub fn run(options: &Options) -> Result<u8, RankError> {
         ending: None,
         killed: false,
         orphaned: None,
+        late: late(&run, options.attempt, options.rank),
+        lost: false,
         heard: Instant::now(),
         beat: Instant::now(),
     };
@@ -192,6 +203,9 @@ struct Watch {
     killed: bool,
     /// The supervisor was lost; the program is ended then.
     orphaned: Option<Instant>,
+    /// Where the rank's last progress lines are left when the supervisor was lost.
+    late: PathBuf,
+    lost: bool,
     heard: Instant,
     beat: Instant,
 }
@@ -253,6 +267,9 @@ impl Watch {
             ),
         };
         self.link.send(&Up::Exit(ended));
+        if self.lost {
+            self.leave_progress();
+        }
         u8::try_from(code).unwrap_or(1)
     }
 
@@ -279,6 +296,7 @@ impl Watch {
     }
 
     fn lost(&mut self, why: &str) {
+        self.lost = true;
         if self.orphaned.is_some() || self.ending.is_some() {
             return;
         }
@@ -289,6 +307,20 @@ impl Watch {
         );
         self.scratch.ask_stop();
         self.orphaned = Some(Instant::now() + grace);
+    }
+
+    /// What the supervisor may not have read, for the next one.
+    fn leave_progress(&mut self) {
+        let copied = self.tail.last_lines(LATE).and_then(|lines| {
+            let directory = self.late.parent().unwrap_or(&self.late);
+            std::fs::create_dir_all(directory)?;
+            std::fs::write(&self.late, lines)
+        });
+        if let Err(error) = copied {
+            let path = self.late.display();
+            let words = format!("haul: cannot write {path}: {error}; progress lines are lost");
+            self.log.line(words.as_bytes(), Part::Start);
+        }
     }
 
     fn deadlines(&mut self) {

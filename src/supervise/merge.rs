@@ -51,12 +51,20 @@ impl Merge {
     }
 
     /// Takes a line of `rank` that arrived at `now` (since the launch) and returns the lines to write.
-    /// `time` is the supervisor's, for lines without one.
-    pub fn take(&mut self, rank: usize, mut line: Line, now: Duration, time: &str) -> Vec<Line> {
+    /// `time` is the supervisor's, for lines without one; absent when it is not known when the line came.
+    pub fn take(
+        &mut self,
+        rank: usize,
+        mut line: Line,
+        now: Duration,
+        time: Option<&str>,
+    ) -> Vec<Line> {
         line.attempt = Some(self.attempt);
-        line.time.get_or_insert_with(|| time.to_owned());
-        line.elapsed
-            .get_or_insert_with(|| (now.as_secs_f64() * 1000.0).round() / 1000.0);
+        if let Some(time) = time {
+            line.time.get_or_insert_with(|| time.to_owned());
+            line.elapsed
+                .get_or_insert_with(|| (now.as_secs_f64() * 1000.0).round() / 1000.0);
+        }
         line.slowest = None;
         if line.loss_bits.is_none() {
             line.loss_bits = line.loss.map(Line::bits);
@@ -265,7 +273,7 @@ fn means(
 mod tests {
     use super::*;
 
-    const T: &str = "2026-01-01T00:00:00.000Z";
+    const T: Option<&str> = Some("2026-01-01T00:00:00.000Z");
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -296,7 +304,7 @@ mod tests {
         assert_eq!(line.loss_bits.as_deref(), Some(Line::bits(2.5).as_str()));
         assert_eq!(
             (line.attempt, line.elapsed, line.time.as_deref()),
-            (Some(2), Some(1.0), Some(T))
+            (Some(2), Some(1.0), T)
         );
         let phases = line.phases.as_ref().unwrap();
         assert!((phases["compute"] - 0.6).abs() < 1e-12);

@@ -71,7 +71,7 @@ fn a_killed_launcher_is_named_and_takes_its_node_along() {
 
 #[test]
 fn ranks_of_a_killed_supervisor_end_by_themselves_and_the_next_one_continues() {
-    let mut bench = Bench::new(&trainer(40, "0.02", 5));
+    let mut bench = Bench::new(&trainer(60, "0.02", 5));
     let mut supervisor = bench.supervise();
     bench.wait_for_step(1, 7);
     let since = Instant::now();
@@ -82,17 +82,34 @@ fn ranks_of_a_killed_supervisor_end_by_themselves_and_the_next_one_continues() {
     bench.assert_clean();
     assert!(bench.log(1, "local0").contains("haul: lost the supervisor"));
 
-    bench.reopen(&trainer(40, "0.02", 5));
+    bench.reopen(&trainer(60, "0.02", 5));
     let mut supervisor = bench.supervise();
     assert_eq!(supervisor.wait(), 0, "{}", supervisor.output());
+    // The ranks went on for a moment and saved: nothing of that is lost, and no step is missing or told twice.
     let steps = bench.steps(2);
     let parent = bench.events("attempt")[1]["parent"]["step"]
         .as_u64()
         .unwrap();
     assert!(
-        parent >= 5 && steps == (parent + 1..=40).collect::<Vec<_>>(),
+        bench
+            .run
+            .join(format!("checkpoints/1/state-{parent}"))
+            .exists()
+    );
+    assert!(
+        !bench
+            .run
+            .join(format!("checkpoints/1/state-{}", parent + 1))
+            .exists()
+    );
+    assert!(
+        parent > 7 && steps == (parent + 1..=60).collect::<Vec<_>>(),
         "{parent} {steps:?}"
     );
+    let mut before = bench.steps(1);
+    before.retain(|step| *step <= parent);
+    assert_eq!(before, (1..=parent).collect::<Vec<_>>());
+    assert!(!bench.attempt(1).join("late").exists());
     bench.assert_clean();
 }
 

@@ -333,7 +333,9 @@ impl Live {
             }
             _ => {}
         }
-        let lines = self.merge.take(rank, line, self.launched.elapsed(), &now());
+        let lines = self
+            .merge
+            .take(rank, line, self.launched.elapsed(), Some(&now()));
         self.record.metrics(&lines);
         if let Some((path, step)) = said {
             events.extend(self.saved(site, journal, &path, step)?);

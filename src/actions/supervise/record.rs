@@ -7,6 +7,7 @@ use haul_runtime::contract::metrics::Line;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Lines of a log that a verdict keeps.
@@ -122,11 +123,17 @@ impl Append {
             .create(true)
             .open(&path)
             .map_err(StoreError::io("open", &path))?;
-        Ok(Append {
-            file,
-            path,
-            torn: false,
-        })
+        // A supervisor that was killed may have left half a line.
+        let torn = match file.metadata().map(|m| m.len()) {
+            Ok(0) | Err(_) => false,
+            Ok(len) => {
+                let mut last = [0];
+                File::open(&path)
+                    .and_then(|f| f.read_exact_at(&mut last, len - 1))
+                    .is_ok_and(|()| last != *b"\n")
+            }
+        };
+        Ok(Append { file, path, torn })
     }
 
     /// A full disk costs lines of the record, not the training: told once, tried again with the next lines.

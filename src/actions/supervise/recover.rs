@@ -1,0 +1,104 @@
+//! What an attempt left behind whose supervisor was killed: late progress lines, a checkpoint nobody has committed.
+
+use super::checkpoints::{self, Foreign};
+use super::record::Record;
+use crate::plan::{Plan, Program};
+use crate::rank::late;
+use crate::store::RunDir;
+use crate::store::journal::{Entry, Event};
+use crate::supervise::merge::Merge;
+use haul_runtime::contract::checkpoint::Point;
+use haul_runtime::contract::metrics::{Kind, Line};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// A checkpoint that was committed here, with the name its program gave it.
+pub(super) type Committed = (Point, String);
+
+/// Completes the records of the newest attempt if its supervisor has not judged it. Ranks go on for a while without
+/// a supervisor and may save, so their steps up to there belong to the run's history.
+pub(super) fn recover(
+    run: &RunDir,
+    journal: &[Entry],
+    plan: &Plan,
+) -> anyhow::Result<Option<Committed>> {
+    let attempts = journal.iter().filter_map(|entry| match &entry.event {
+        Event::Attempt {
+            attempt, parent, ..
+        } => Some((entry.epoch, *attempt, *parent)),
+        _ => None,
+    });
+    let Some((_, attempt, parent)) = attempts.max_by_key(|(epoch, attempt, _)| (*epoch, *attempt))
+    else {
+        return Ok(None);
+    };
+    if run.attempt(attempt).join("verdict.json").exists() {
+        return Ok(None);
+    }
+    let last_step = progress(run, attempt, plan.world())?;
+    if plan.program == Program::Bundled {
+        return Ok(None);
+    }
+    let Some(path) = checkpoints::pointer(&run.checkpoints(attempt)) else {
+        return Ok(None);
+    };
+    let Some(step) = checkpoints::step_in(&path).or(last_step) else {
+        return Ok(None);
+    };
+    let at = Point { attempt, step };
+    if checkpoints::is_committed(run, at) {
+        return Ok(None);
+    }
+    let foreign = Foreign {
+        at,
+        path: &path,
+        parent,
+        fingerprint: &plan.fingerprint,
+    };
+    Ok(match checkpoints::commit(run, &foreign) {
+        Ok(()) => Some((at, path)),
+        Err(reason) => {
+            super::say(&format!(
+                "the checkpoint {path} of attempt {attempt} does not count: {reason}"
+            ));
+            None
+        }
+    })
+}
+
+/// Appends to metrics.jsonl what the ranks have left and it does not hold; returns the last step told.
+fn progress(run: &RunDir, attempt: u32, world: usize) -> anyhow::Result<Option<u64>> {
+    let files: Vec<_> = (0..world)
+        .map(|rank| (rank, late(run, attempt, rank)))
+        .filter(|(_, path)| path.exists())
+        .collect();
+    if files.is_empty() {
+        return Ok(None);
+    }
+    let parse = |text: &str| -> Vec<Line> {
+        text.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    };
+    let held = std::fs::read_to_string(run.metrics(attempt)).unwrap_or_default();
+    let held: BTreeSet<(Kind, u64)> = parse(&held)
+        .iter()
+        .filter_map(|line| Some((line.kind, line.step?)))
+        .collect();
+    let new = |line: &Line| {
+        line.kind != Kind::Note && line.step.is_some_and(|s| !held.contains(&(line.kind, s)))
+    };
+    let mut merge = Merge::new(attempt, world);
+    let mut lines = Vec::new();
+    for (rank, path) in &files {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        for line in parse(&text).into_iter().filter(new) {
+            lines.extend(merge.take(*rank, line, Duration::ZERO, None));
+        }
+    }
+    lines.extend(merge.finish());
+    Record::open(run, attempt)?.metrics(&lines);
+    // Gone when they are merged; if that fails they are merged again, which adds nothing.
+    let _ = std::fs::remove_dir_all(run.attempt(attempt).join("late"));
+    Ok(lines.iter().filter_map(|line| line.step).max())
+}
