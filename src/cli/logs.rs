@@ -59,13 +59,13 @@ impl Command {
             std::thread::sleep(Duration::from_millis(150));
         }
         if !any {
-            ui::say(&format!("no such lines in {}", run.path().display()));
-            if !self.job {
-                ui::say(&format!(
-                    "what its job script wrote: haul logs --job {}",
-                    run.id()
-                ));
-            }
+            let id = run.id();
+            ui::say(&match self.job {
+                true => format!("the job scripts of {id} wrote nothing"),
+                false => format!(
+                    "the ranks of {id} wrote no such lines; haul logs --job {id} shows what its jobs wrote"
+                ),
+            });
         }
         Ok(Exit::Done)
     }
