@@ -1,3 +1,5 @@
+//! Checkpoints: round trips, every kind of damage, retention.
+
 use super::save::{Open, Output};
 use super::*;
 use crate::blueprint::program::{Op, Program};

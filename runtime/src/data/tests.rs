@@ -1,3 +1,5 @@
+//! Data: the order of samples, resumes, and bad files.
+
 use super::*;
 use proptest::prelude::*;
 use std::io::Write;
