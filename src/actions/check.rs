@@ -1,12 +1,13 @@
 //! Reads a recipe, resolves it and tells all its faults, or gives the plan.
 
 use crate::machine::{self, user::User};
-use crate::plan::Plan;
-use crate::plan::resolve::{Outcome, Site, resolve};
+use crate::plan::resolve::{DataFile, Outcome, Site, resolve};
+use crate::plan::{Plan, SchedulerKind};
 use crate::recipe::diagnostic::{Diagnostic, Faults, Severity, Sources, Span};
 use crate::recipe::section::{Given, Notes, Resolved, Shown};
 use crate::recipe::yaml::Origin;
 use crate::recipe::{Recipe, merge, source};
+use haul_runtime::contract::TrainConfig;
 use std::path::{Path, PathBuf};
 
 /// Faults that are told; a file with more is no recipe.
@@ -123,10 +124,16 @@ fn read(request: &Request, sources: &mut Sources, faults: &mut Vec<Diagnostic>) 
         root: &root,
         account: user.account.as_ref().map(|a| a.value.as_str()),
     };
-    let outcome = resolve(&recipe, &site, sources, &mut notes);
+    let (outcome, file) = resolve(&recipe, &site, sources, &mut notes);
     faults.append(&mut notes.faults);
+    let config = outcome.as_ref().and_then(|o| o.plan.train_config.as_ref());
+    if let Some(file) = file
+        && recipe.program.is_none()
+    {
+        let here = machine.scheduler.kind == SchedulerKind::Local;
+        faults.extend(data(&file, config, here));
+    }
     let outcome = outcome?;
-    faults.extend(data(&outcome));
     let Outcome {
         plan,
         resolved_yaml,
@@ -233,19 +240,12 @@ fn run_root(
     std::path::absolute(&path).unwrap_or(path)
 }
 
-/// The file of tokens, as the trainer will find it.
-fn data(outcome: &Outcome) -> Option<Diagnostic> {
-    let config = outcome.plan.train_config.as_ref()?;
-    let (file, at) = outcome.data.as_ref()?;
-    let bundled = outcome.plan.program == crate::plan::Program::Bundled;
-    if !bundled {
-        return None;
-    }
+/// The file of tokens as the trainer will find it: its presence, and its length where the sizes are known.
+fn data((file, at): &DataFile, config: Option<&TrainConfig>, here: bool) -> Option<Diagnostic> {
     let shown = file.display();
-    let local = outcome.plan.machine.scheduler == crate::plan::SchedulerKind::Local;
     let fault = |message: String, help: &str| {
         // Elsewhere the file may well be there.
-        let severity = if local {
+        let severity = if here {
             Severity::Error
         } else {
             Severity::Warning
@@ -264,6 +264,7 @@ fn data(outcome: &Outcome) -> Option<Diagnostic> {
             );
         }
     };
+    let config = config?;
     let seq_len = config.model.seq_len as u64;
     let sequences = size.saturating_sub(1) / seq_len;
     if sequences < 1 {

@@ -36,21 +36,34 @@ pub struct Site<'a> {
 pub struct Outcome {
     pub plan: Plan,
     pub resolved_yaml: String,
-    /// Absolute path of the data, if the plan names any.
-    pub data: Option<(PathBuf, Option<Span>)>,
 }
 
-/// Makes the plan. `None`: an error is in `notes`. `notes` holds what reading the recipe gave and gets what is derived.
+/// The file of tokens on this machine and where the recipe names it.
+pub type DataFile = (PathBuf, Option<Span>);
+
+/// Makes the plan, and tells the file of tokens even where no plan can be made. `None`: an error is in `notes`.
+/// `notes` holds what reading the recipe gave and gets what is derived.
 pub fn resolve(
     recipe: &Recipe,
     site: &Site,
     sources: &Sources,
     notes: &mut Notes,
+) -> (Option<Outcome>, Option<DataFile>) {
+    let data = data(recipe, site, sources, notes);
+    let outcome = plan(recipe, site, sources, data.as_ref(), notes);
+    (outcome, data.map(|d| (d.file, d.at)))
+}
+
+fn plan(
+    recipe: &Recipe,
+    site: &Site,
+    sources: &Sources,
+    data: Option<&DataPath>,
+    notes: &mut Notes,
 ) -> Option<Outcome> {
     let layout = layout::resolve(recipe, site, notes);
     let batch = batch::resolve(recipe, &layout, notes);
-    let data = data(recipe, site, sources, notes);
-    let trained = trained::resolve(recipe, &layout, batch, data.as_ref(), notes);
+    let trained = trained::resolve(recipe, &layout, batch, data, notes);
     limits::check(recipe, site, &layout, trained.as_ref(), notes);
     let values = resolved::values(&notes.resolved);
     program::check(recipe, &values, notes);
@@ -135,7 +148,6 @@ pub fn resolve(
     Some(Outcome {
         plan,
         resolved_yaml: resolved::yaml(&notes.resolved, implied),
-        data: data.map(|d| (d.file, d.at)),
     })
 }
 
