@@ -6,14 +6,19 @@ use crate::contract::metrics::{Kind, Line};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Writes progress lines, to nowhere if no file was named.
+/// Between two steps that the log tells.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// Writes progress lines, to nowhere if no file was named; the leading rank also tells them to its log.
 pub struct Report {
     file: Option<(PathBuf, File)>,
     attempt: Option<u32>,
     /// Loss, norm, rate and tokens are rank 0's to tell.
     leads: bool,
+    /// When the log told a step.
+    told: Option<Instant>,
 }
 
 impl Report {
@@ -37,6 +42,7 @@ impl Report {
             file,
             attempt,
             leads: rank == 0,
+            told: None,
         })
     }
 
@@ -68,8 +74,25 @@ impl Report {
         if self.leads { self.write(line) } else { Ok(()) }
     }
 
+    /// Tells a line on standard error, steps only now and then.
+    fn log(&mut self, line: &Line) {
+        if line.kind == Kind::Step {
+            let now = Instant::now();
+            if self.told.is_some_and(|told| now - told < LOG_EVERY) {
+                return;
+            }
+            self.told = Some(now);
+        }
+        if let Some(words) = words(line) {
+            eprintln!("{words}");
+        }
+    }
+
     /// Any line.
     pub fn write(&mut self, mut line: Line) -> Result<(), TrainError> {
+        if self.leads {
+            self.log(&line);
+        }
         let Some((path, file)) = &mut self.file else {
             return Ok(());
         };
@@ -83,6 +106,26 @@ impl Report {
                 error,
             })
     }
+}
+
+/// A line for people; absent for lines that hold figures only.
+fn words(line: &Line) -> Option<String> {
+    let step = line
+        .step
+        .map(|step| format!("step {step}"))
+        .unwrap_or_default();
+    let loss = line
+        .loss
+        .map_or("unknown".to_owned(), |loss| format!("{loss:.4}"));
+    Some(match line.kind {
+        Kind::Step => {
+            let seconds = line.step_seconds.unwrap_or_default();
+            format!("{step}: loss {loss}, {seconds:.3} s")
+        }
+        Kind::Eval => format!("{step}: validation loss {loss}"),
+        Kind::Save => format!("{step}: checkpoint {}", line.path.as_deref()?),
+        Kind::Skip | Kind::Note | Kind::Unknown => line.text.clone()?,
+    })
 }
 
 /// The time now in RFC 3339, UTC, to the millisecond.
