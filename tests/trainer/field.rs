@@ -75,8 +75,12 @@ impl Field {
         self.command(arguments).output().unwrap()
     }
 
+    pub(crate) fn recipe(&self) -> &str {
+        self.recipe.to_str().unwrap()
+    }
+
     fn arguments<'a>(&'a self, set: &[&'a str]) -> Vec<&'a str> {
-        let mut arguments = vec!["run", self.recipe.to_str().unwrap()];
+        let mut arguments = vec!["run", self.recipe()];
         for one in set {
             arguments.extend(["--set", one]);
         }

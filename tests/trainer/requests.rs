@@ -1,6 +1,7 @@
 //! Stops, the time limit, runs beside each other, a second resume.
 
-use crate::field::{EVERY, Field, Outcome, Told};
+use crate::field::{EVERY, Field, Outcome, Run, Told};
+use haul_runtime::contract::metrics::Kind;
 
 #[test]
 fn a_run_stopped_with_a_checkpoint_goes_on_to_the_bit() {
@@ -35,7 +36,6 @@ fn a_run_saves_before_its_time_limit_and_goes_on_to_the_bit() {
     let follower = field.start(&set);
     let run = field.at_step(1, 2);
     let told = Told::of(follower.wait_with_output().unwrap());
-    println!("{told:#?}");
     assert_eq!(told.code, 5, "{told:#?}");
     told.says("saved and stopped before the time limit at step ");
     field.assert_clean();
@@ -54,10 +54,11 @@ fn a_run_saves_before_its_time_limit_and_goes_on_to_the_bit() {
     let cancelled = Told::of(whole.haul(&["cancel", "last"]));
     assert_eq!(cancelled.code, 0, "{cancelled:#?}");
     assert_eq!(Told::of(other.wait_with_output().unwrap()).code, 4);
-    let bits = |run: &crate::field::Run, attempt| -> Vec<_> {
+    let bits = |run: &Run, attempt| -> Vec<_> {
         let lines = run.bench.metrics(attempt).into_iter();
-        lines
-            .filter_map(|l| Some((l.step?, l.loss_bits?)))
+        let steps = lines.filter(|l| l.kind == Kind::Step);
+        steps
+            .map(|l| (l.step.unwrap(), l.loss_bits.unwrap()))
             .collect()
     };
     let mut both = bits(&run, 1);
