@@ -158,6 +158,17 @@ pub fn sample(run: &RunDir, found: &Found, wish: &Wish) -> anyhow::Result<ExitSt
         .with_context(|| format!("cannot start {}", command.get_program().display()))
 }
 
+/// The same, with what the worker writes in hand; bytes that are no UTF-8 are replaced.
+pub fn text(run: &RunDir, found: &Found, wish: &Wish) -> anyhow::Result<(ExitStatus, String)> {
+    let mut command = command(run, found, wish)?;
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok((output.status, text))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

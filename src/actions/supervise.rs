@@ -89,6 +89,8 @@ struct Shell {
     /// Control files that have been obeyed.
     obeyed: BTreeSet<String>,
     polled: Instant,
+    /// Last line of the log of the rank that the newest verdict names.
+    said: Option<String>,
     ended: Option<End>,
     inputs: (mpsc::Sender<Launcher>, mpsc::Receiver<Launcher>),
     news: (mpsc::Sender<Said>, mpsc::Receiver<Said>),
@@ -154,6 +156,7 @@ impl Shell {
             strangers,
             obeyed: BTreeSet::new(),
             polled: Instant::now(),
+            said: None,
             ended: None,
             inputs: mpsc::channel(64),
             news: mpsc::channel(256),
@@ -283,7 +286,10 @@ impl Shell {
                     live.kill_launchers();
                 }
             }
-            Action::MarkUnreadable { at, words } => {
+            Action::MarkUnreadable { at, mut words } => {
+                if let Some(said) = self.said.take() {
+                    words = format!("{words}: {said}");
+                }
                 say(&format!(
                     "checkpoint of attempt {}, step {} is not used again: {words}",
                     at.attempt, at.step
@@ -493,6 +499,7 @@ impl Shell {
             live.close();
         }
         record::judge(&self.site.run, attempt, &mut verdict)?;
+        self.said = verdict.log.last().cloned();
         say(&format!("attempt {attempt}: {}", verdict.words));
         self.journal.append(Entry_::Judged { attempt, verdict })?;
         Ok(())

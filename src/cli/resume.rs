@@ -2,7 +2,7 @@
 
 use super::{Global, exit::Exit, run, status, submit};
 use crate::actions::resume::{self, Resumed, With};
-use crate::actions::script;
+use crate::actions::{script, submit::Submitted};
 use crate::supervise::submission::Outcome;
 use crate::ui;
 use anyhow::Context;
@@ -30,6 +30,15 @@ impl Command {
         };
         let id = run.id();
         match resume::resume(&run, with, &script::job)? {
+            Resumed::Finished(words) if global.json => {
+                let slot = run.numbers("jobs").last().copied().unwrap_or(1);
+                submit::print_json(&Submitted {
+                    run,
+                    slot,
+                    outcome: Outcome::Refused(words),
+                })?;
+                Ok(Exit::Done)
+            }
             Resumed::Finished(words) => {
                 ui::say(&format!("{id} is finished, nothing to resume: {words}"));
                 Ok(Exit::Done)

@@ -3,6 +3,7 @@
 use super::{Global, exit::Exit};
 use crate::actions::sample::{self, Wish};
 use crate::ui;
+use serde_json::json;
 
 #[derive(Debug, clap::Args)]
 pub struct Command {
@@ -62,11 +63,28 @@ impl Command {
             top_k: self.top_k,
             seed: self.seed,
         };
-        let status = sample::sample(&run, &found, &wish)?;
+        let (status, text) = match global.json {
+            true => {
+                let (status, text) = sample::text(&run, &found, &wish)?;
+                (status, Some(text))
+            }
+            false => (sample::sample(&run, &found, &wish)?, None),
+        };
         anyhow::ensure!(
             status.success(),
             "the worker ended with {status}; what it said stands above"
         );
+        if let Some(text) = text {
+            let document = json!({
+                "schema": "haul.sample/1",
+                "run": run.id(),
+                "checkpoint": found.at,
+                "prompt": wish.prompt,
+                "seed": wish.seed,
+                "text": text,
+            });
+            ui::print(&format!("{document:#}\n"))?;
+        }
         Ok(Exit::Done)
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Bench {
-    _dir: tempfile::TempDir,
+    _dir: Option<tempfile::TempDir>,
     /// The run directory.
     pub(crate) run: PathBuf,
     /// Where private directories of ranks lie.
@@ -119,7 +119,7 @@ impl Bench {
         std::fs::create_dir_all(run.join("control")).unwrap();
         std::fs::create_dir_all(&tmp).unwrap();
         let bench = Bench {
-            _dir: dir,
+            _dir: Some(dir),
             run: run.canonicalize().unwrap(),
             tmp: tmp.canonicalize().unwrap(),
             timing: "orphan=0.3,abort=0.5,cancel=0.5,margin=1",
@@ -127,6 +127,17 @@ impl Bench {
         };
         bench.write(plan);
         bench
+    }
+
+    /// A run that somebody else has submitted.
+    pub(crate) fn of(run: PathBuf, tmp: PathBuf) -> Bench {
+        Bench {
+            _dir: None,
+            run,
+            tmp,
+            timing: "",
+            slot: 1,
+        }
     }
 
     fn write(&self, plan: &Plan) {

@@ -1,0 +1,110 @@
+//! Stops, the time limit, runs beside each other, a second resume.
+
+use crate::field::{EVERY, Field, Outcome, Run, Told};
+use haul_runtime::contract::metrics::Kind;
+
+#[test]
+fn a_run_stopped_with_a_checkpoint_goes_on_to_the_bit() {
+    let field = Field::new();
+    let follower = field.start(&["checkpoint.every=1000"]);
+    let run = field.at_step(1, 7);
+    let stopped = Told::of(field.haul(&["cancel", "--save", "last"]));
+    assert_eq!(stopped.code, 0, "{stopped:#?}");
+    stopped.says("waiting");
+    let told = Told::of(follower.wait_with_output().unwrap());
+    assert_eq!(told.code, 5, "{told:#?}");
+    let saved = run.bench.events("saved");
+    let saved = saved[0]["step"].as_u64().unwrap();
+    assert!((7..60).contains(&saved), "{saved}");
+    field.assert_clean();
+    let resumed = Told::of(field.haul(&["resume", "last", "--follow"]));
+    assert_eq!(resumed.code, 0, "{resumed:#?}");
+    assert_eq!(run.bench.steps(2), (saved + 1..=60).collect::<Vec<_>>());
+    Outcome::of(&field, &run).assert_unbroken();
+    field.assert_clean();
+}
+
+#[test]
+fn a_run_saves_before_its_time_limit_and_goes_on_to_the_bit() {
+    let field = Field::new();
+    // Warned a quarter before the end.
+    let set = [
+        "checkpoint.every=100000",
+        "job.walltime=2s",
+        "train.until.steps=2000",
+    ];
+    let follower = field.start(&set);
+    let run = field.at_step(1, 2);
+    let told = Told::of(follower.wait_with_output().unwrap());
+    assert_eq!(told.code, 5, "{told:#?}");
+    told.says("saved and stopped before the time limit at step ");
+    field.assert_clean();
+    let saved = run.bench.events("saved")[0]["step"].as_u64().unwrap();
+    let status = Told::of(field.haul(&["status", "last", "--json"])).json();
+    assert_eq!(status["run"]["state"], "waiting", "{status:#}");
+    let resumed = Told::of(field.haul(&["resume", "last", "--follow"]));
+    assert_eq!(resumed.code, 5, "{resumed:#?}");
+    let steps = run.bench.steps(2);
+    assert_eq!(steps[0], saved + 1);
+    // As far as both slots came, they are one unbroken run.
+    let whole = Field::new();
+    let until = *steps.last().unwrap();
+    let other = whole.start(&["checkpoint.every=100000", "train.until.steps=2000"]);
+    let unbroken = whole.at_step(1, until);
+    let cancelled = Told::of(whole.haul(&["cancel", "last"]));
+    assert_eq!(cancelled.code, 0, "{cancelled:#?}");
+    assert_eq!(Told::of(other.wait_with_output().unwrap()).code, 4);
+    let bits = |run: &Run, attempt| -> Vec<_> {
+        let lines = run.bench.metrics(attempt).into_iter();
+        let steps = lines.filter(|l| l.kind == Kind::Step);
+        steps
+            .map(|l| (l.step.unwrap(), l.loss_bits.unwrap()))
+            .collect()
+    };
+    let mut both = bits(&run, 1);
+    both.retain(|(step, _)| *step <= saved);
+    both.extend(bits(&run, 2));
+    let mut one = bits(&unbroken, 1);
+    one.retain(|(step, _)| *step <= until);
+    assert_eq!(both, one);
+    whole.assert_clean();
+    field.assert_clean();
+}
+
+#[test]
+fn two_runs_at_once_do_not_meet() {
+    let field = Field::new();
+    let followers = [field.start(&[]), field.start(&[])];
+    for follower in followers {
+        let told = Told::of(follower.wait_with_output().unwrap());
+        assert_eq!(told.code, 0, "{told:#?}");
+    }
+    let runs: Vec<_> = haul::store::select::newest_first(&field.root.root())
+        .unwrap()
+        .into_iter()
+        .map(|run| field.view(run))
+        .collect();
+    assert_eq!(runs.len(), 2);
+    for run in &runs {
+        assert_eq!(run.dir.numbers("attempts"), [1]);
+        Outcome::of(&field, run).assert_unbroken();
+    }
+    field.assert_clean();
+}
+
+#[test]
+fn a_live_run_is_not_resumed_and_a_finished_one_says_so() {
+    let field = Field::new();
+    let follower = field.start(&[]);
+    let run = field.at_step(1, EVERY);
+    let refused = Told::of(field.haul(&["resume", "last"]));
+    assert_eq!(refused.code, 1, "{refused:#?}");
+    refused.says("is running");
+    assert_eq!(Told::of(follower.wait_with_output().unwrap()).code, 0);
+    let resumed = Told::of(field.haul(&["resume", "last"]));
+    assert_eq!(resumed.code, 0, "{resumed:#?}");
+    resumed.says("nothing to resume");
+    assert_eq!(run.dir.numbers("jobs"), [1]);
+    Outcome::of(&field, &run).assert_unbroken();
+    field.assert_clean();
+}
