@@ -1,14 +1,22 @@
 //! Writes text with a checkpoint of a run: finds the checkpoint, then starts the run's own binary as a worker.
 
-use crate::report::lineage::Lineage;
-use crate::report::records;
-use crate::store::RunDir;
-use crate::store::journal::Event;
-use anyhow::Context;
-use haul_runtime::contract::checkpoint::{MANIFEST, Manifest, Point};
+use super::view;
+use crate::plan::{Plan, Program, SchedulerKind};
+use crate::report::records::Sampled;
+use crate::store::checkpoints::{directory, search};
+use crate::store::{RunDir, journal, publish};
+use anyhow::{Context, ensure};
+use haul_runtime::contract::checkpoint::Point;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the sample at the end of a run may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Its length in bytes.
+const LENGTH: u64 = 200;
 
 /// What to write.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,84 +43,51 @@ pub fn checkpoint(
     step: Option<u64>,
     refused: &mut Vec<String>,
 ) -> anyhow::Result<Found> {
-    let records = records::read(run)?;
-    let lineage = Lineage::of(&records);
-    let bad: Vec<Point> = records
-        .entries
-        .iter()
-        .filter_map(|entry| match &entry.event {
-            Event::Unreadable { at, .. } => Some(*at),
-            _ => None,
-        })
-        .collect();
-    let mut candidates = Vec::new();
-    for attempt in run.numbers("checkpoints") {
-        let listing = std::fs::read_dir(run.checkpoints(attempt));
-        for entry in listing.into_iter().flatten().flatten() {
-            let step = entry.file_name().to_str().and_then(|name| {
-                let digits = name.strip_prefix("step-")?;
-                digits.parse::<u64>().ok()
-            });
-            if let Some(step) = step {
-                candidates.push(Found {
-                    at: Point { attempt, step },
-                    directory: entry.path(),
-                });
-            }
-        }
-    }
-    candidates.retain(|c| lineage.keeps(c.at.attempt, c.at.step) && !bad.contains(&c.at));
-    candidates.retain(|c| step.is_none_or(|step| step == c.at.step));
-    candidates.sort_by_key(|c| std::cmp::Reverse((c.at.step, c.at.attempt)));
-    for candidate in candidates {
-        match whole(&candidate.directory) {
-            Ok(()) => return Ok(candidate),
-            Err(why) => refused.push(format!("{}: {why}", candidate.directory.display())),
-        }
-    }
-    let wanted = step.map_or("checkpoint".to_owned(), |step| {
-        format!("checkpoint of step {step}")
-    });
-    anyhow::bail!(
-        "run {} has no {wanted} that is whole and valid, looked for in {}",
+    let (_, plan) = newest_plan(run)?;
+    ensure!(
+        plan.program == Program::Bundled,
+        "run {} trained a program of its own, and only that program can write with its checkpoints; they stand in {}",
         run.id(),
         run.path().join("checkpoints").display()
-    )
-}
-
-/// Whether the manifest can be read and every file has its size; sums are checked by the worker as it loads.
-fn whole(directory: &Path) -> Result<(), String> {
-    let path = directory.join(MANIFEST);
-    let text = std::fs::read_to_string(&path).map_err(|e| format!("no {MANIFEST} ({e})"))?;
-    let manifest: Manifest =
-        serde_json::from_str(&text).map_err(|e| format!("{MANIFEST} is unreadable: {e}"))?;
-    for file in &manifest.files {
-        let size = std::fs::metadata(directory.join(&file.path)).map(|m| m.len());
-        match size {
-            Ok(size) if size == file.bytes => {}
-            Ok(size) => {
-                return Err(format!(
-                    "{} has {size} bytes, its manifest says {}",
-                    file.path, file.bytes
-                ));
-            }
-            Err(error) => return Err(format!("{}: {error}", file.path)),
+    );
+    let (entries, _) = journal::read(run)?;
+    let found = search(run, &entries, step);
+    for (at, why) in &found.refused {
+        refused.push(format!("{}: {why}", directory(run, *at).display()));
+    }
+    match found.newest {
+        Some(at) => Ok(Found {
+            at,
+            directory: directory(run, at),
+        }),
+        None => {
+            let wanted = step.map_or("checkpoint".to_owned(), |step| {
+                format!("checkpoint of step {step}")
+            });
+            anyhow::bail!(
+                "run {} has no {wanted} that is whole and valid, looked for in {}",
+                run.id(),
+                run.path().join("checkpoints").display()
+            )
         }
     }
-    Ok(())
+}
+
+/// The newest slot that has a plan, and that plan.
+fn newest_plan(run: &RunDir) -> anyhow::Result<(u32, Plan)> {
+    let slots = run.numbers("jobs").into_iter().rev();
+    slots
+        .filter_map(|slot| Some((slot, view::plan(run, slot)?)))
+        .next()
+        .with_context(|| {
+            let jobs = run.path().join("jobs");
+            format!("no plan.json of the run can be read in {}", jobs.display())
+        })
 }
 
 /// The command that writes with `found`: the run's own binary, or this one where that is gone.
 fn command(run: &RunDir, found: &Found, wish: &Wish) -> anyhow::Result<Command> {
-    let slot = run
-        .numbers("jobs")
-        .into_iter()
-        .rev()
-        .find(|slot| run.plan(*slot).is_file());
-    let slot = slot.with_context(|| {
-        let jobs = run.path().join("jobs");
-        format!("no plan.json of the run in {}", jobs.display())
-    })?;
+    let (slot, _) = newest_plan(run)?;
     let mut command = Command::new(binary(run)?);
     command
         .args(["worker", "--mode", "sample", "--plan"])
@@ -169,17 +144,95 @@ pub fn text(run: &RunDir, found: &Found, wish: &Wish) -> anyhow::Result<(ExitSta
     Ok((output.status, text))
 }
 
+/// Some lines of the newest checkpoint, kept in report/sample.json. Absent for what has no text: programs of others, tokens that
+/// are no bytes, and runs of a cluster, whose models need not fit where they are followed.
+pub fn keep(run: &RunDir) -> anyhow::Result<Option<Sampled>> {
+    let (_, plan) = newest_plan(run)?;
+    let bytes = plan
+        .train_config
+        .as_ref()
+        .is_some_and(|config| config.model.vocab <= 256);
+    let local = plan.machine.scheduler == SchedulerKind::Local;
+    if plan.program != Program::Bundled || !bytes || !local {
+        return Ok(None);
+    }
+    let found = checkpoint(run, None, &mut Vec::new())?;
+    let path = run.sample();
+    let kept = std::fs::read(&path).ok();
+    if let Some(kept) = kept.and_then(|text| serde_json::from_slice::<Sampled>(&text).ok())
+        && (kept.attempt, kept.step) == (found.at.attempt, found.at.step)
+    {
+        return Ok(Some(kept));
+    }
+    let wish = Wish {
+        prompt: "\n".into(),
+        tokens: LENGTH,
+        temperature: 0.8,
+        top_k: 0,
+        seed: 1,
+    };
+    let child = command(run, &found, &wish)?
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("cannot start the worker that samples")?;
+    let sampled = Sampled {
+        attempt: found.at.attempt,
+        step: found.at.step,
+        text: output(child, PATIENCE)?.trim().to_owned(),
+    };
+    std::fs::create_dir_all(run.report())
+        .and_then(|()| Ok(serde_json::to_vec_pretty(&sampled)?))
+        .map_err(anyhow::Error::from)
+        .and_then(|text| Ok(publish::replace(&path, &text)?))
+        .with_context(|| format!("cannot keep the sample in {}", path.display()))?;
+    Ok(Some(sampled))
+}
+
+/// What `child` writes, which is less than a pipe holds. It is killed after `patience`.
+fn output(mut child: Child, patience: Duration) -> anyhow::Result<String> {
+    let until = Instant::now() + patience;
+    let status = loop {
+        if let Some(status) = child.try_wait().context("cannot wait for the worker")? {
+            break status;
+        }
+        if Instant::now() >= until {
+            // It may have ended just now.
+            let _ = child.kill();
+            child.wait().context("cannot wait for the worker")?;
+            anyhow::bail!("the worker took longer than {} s", patience.as_secs_f64());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    ensure!(status.success(), "the worker ended with {status}");
+    let mut text = Vec::new();
+    if let Some(mut out) = child.stdout.take() {
+        out.read_to_end(&mut text)
+            .context("cannot read from the worker")?;
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::store::Root;
-    use crate::store::journal::Journal;
-    use haul_runtime::contract::checkpoint::{FileEntry, SCHEMA};
+    use crate::store::journal::{Event, Journal};
+    use haul_runtime::contract::checkpoint::{FileEntry, MANIFEST, SCHEMA};
 
     /// A run of two attempts, the second from step 20 of the first, with checkpoints at (attempt, step).
     fn run(points: &[(u32, u64)]) -> (tempfile::TempDir, RunDir) {
         let root = tempfile::tempdir().unwrap();
         let run = Root::new(root.path()).run("tiny-261130-aaaa");
+        std::fs::create_dir_all(run.job(1)).unwrap();
+        std::fs::copy(
+            concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/fixtures/report/quickstart-261130-s7nt/jobs/1/plan.json"
+            ),
+            run.plan(1),
+        )
+        .unwrap();
         let mut journal = Journal::open(&run, "supervisor").unwrap();
         for (attempt, parent) in [
             (1, None),
@@ -249,8 +302,6 @@ mod tests {
         std::fs::write(&binary, "").unwrap();
         // The run was copied: the recorded place is gone, the copy beside the run stands.
         std::fs::write(run.provenance(), r#"{"binary": "/gone/bin/abc"}"#).unwrap();
-        std::fs::create_dir_all(run.job(1)).unwrap();
-        std::fs::write(run.plan(1), "{}").unwrap();
         let wish = Wish {
             prompt: "--x $(y) 'z'".into(),
             tokens: 5,
@@ -277,5 +328,37 @@ mod tests {
             "--seed=9",
         ];
         assert_eq!(arguments, expected);
+    }
+
+    #[test]
+    fn programs_of_others_are_not_sampled() {
+        let (_root, run) = run(&[(2, 40)]);
+        let (_, mut plan) = newest_plan(&run).unwrap();
+        plan.program = Program::Command {
+            command: vec!["true".into()],
+        };
+        std::fs::write(run.plan(1), serde_json::to_vec(&plan).unwrap()).unwrap();
+        let error = checkpoint(&run, None, &mut Vec::new()).unwrap_err();
+        assert!(error.to_string().contains("of its own"), "{error}");
+        assert_eq!(keep(&run).unwrap(), None);
+    }
+
+    #[test]
+    fn a_worker_that_hangs_or_fails_is_told_and_ended() {
+        let worker = |script: &str| {
+            Command::new("sh")
+                .args(["-c", script])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        };
+        let hanging = worker("exec sleep 60");
+        let pid = hanging.id() as i32;
+        let error = output(hanging, Duration::from_millis(50)).unwrap_err();
+        assert!(error.to_string().contains("longer than 0.05 s"), "{error}");
+        assert!(crate::store::identity::Process::of(pid).is_none());
+        let error = output(worker("exit 3"), PATIENCE).unwrap_err();
+        assert!(error.to_string().contains("exit status: 3"), "{error}");
+        assert_eq!(output(worker("echo words"), PATIENCE).unwrap(), "words\n");
     }
 }

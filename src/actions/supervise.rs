@@ -14,6 +14,7 @@ mod server;
 use crate::plan::{Plan, SCHEMA};
 use crate::rank::orphans;
 use crate::store::RunDir;
+use crate::store::checkpoints::search;
 use crate::store::claim::{Claim, Owner, claim};
 use crate::store::identity::Process;
 use crate::store::journal::{self, Entry, Event as Entry_, Journal};
@@ -330,7 +331,7 @@ impl Shell {
 
     fn try_choose(&mut self) -> anyhow::Result<(u32, Choice)> {
         let entries = self.entries()?;
-        let found = checkpoints::search(&self.site.run, &entries);
+        let found = search(&self.site.run, &entries, None);
         for (at, reason) in &found.refused {
             say(&format!(
                 "checkpoint of attempt {}, step {} is refused: {reason}",

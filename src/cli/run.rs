@@ -3,11 +3,12 @@
 use super::{Global, RecipeArgs, exit::Exit, submit};
 use crate::actions::follow::{self, Ended, Followed};
 use crate::actions::standing::State;
-use crate::actions::{report, status};
+use crate::actions::{report, sample, status};
+use crate::report::records::Sampled;
 use crate::store::RunDir;
 use crate::supervise::submission::Outcome;
-use crate::ui::style::visible;
-use crate::ui::{self, units};
+use crate::ui::style::{self, Style, visible};
+use crate::ui::{self, frame, units};
 use serde_json::json;
 
 #[derive(Debug, clap::Args)]
@@ -36,11 +37,12 @@ pub(super) fn follow(run: &RunDir, global: &Global) -> anyhow::Result<Exit> {
     let id = run.id();
     match follow::follow(run)? {
         Followed::Ended(ended) => {
+            let sampled = sampled(run, &ended);
             if global.json {
-                let document = json!({ "schema": "haul.run/1", "run": ended });
+                let document = json!({ "schema": "haul.run/1", "run": ended, "sample": sampled });
                 ui::print(&format!("{document:#}\n"))?;
             } else {
-                ui::print(&summary(run, &ended))?;
+                ui::print(&summary(run, &ended, sampled.as_ref()))?;
             }
             Ok(exit(ended.view.state))
         }
@@ -54,7 +56,18 @@ pub(super) fn follow(run: &RunDir, global: &Global) -> anyhow::Result<Exit> {
     }
 }
 
-fn summary(run: &RunDir, ended: &Ended) -> String {
+/// What the model of a finished run writes; the report shows it too.
+fn sampled(run: &RunDir, ended: &Ended) -> Option<Sampled> {
+    if ended.view.state != State::Finished {
+        return None;
+    }
+    sample::keep(run).unwrap_or_else(|error| {
+        ui::say(&format!("note: no sample was made: {error:#}"));
+        None
+    })
+}
+
+fn summary(run: &RunDir, ended: &Ended, sampled: Option<&Sampled>) -> String {
     let view = &ended.view;
     let progress = &view.progress;
     let figures = [
@@ -76,6 +89,15 @@ fn summary(run: &RunDir, ended: &Ended) -> String {
     }
     for line in &ended.last_words {
         text.push_str(&format!("  | {}\n", visible(line)));
+    }
+    if let Some(sampled) = sampled {
+        let title = format!("sample of step {}", units::grouped(sampled.step));
+        text.push_str(&frame::frame(
+            &title,
+            &sampled.text,
+            style::width(),
+            Style::stdout(),
+        ));
     }
     if progress.step.is_some() {
         match report::write(run) {

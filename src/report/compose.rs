@@ -30,6 +30,7 @@ pub fn compose(summary: &Summary) -> Document {
         warnings: summary.warnings.clone(),
         sections: vec![
             loss::loss(summary),
+            loss::sample(summary),
             speed::speed(summary),
             time::time(summary),
             time::attempts(summary),

@@ -23,6 +23,8 @@ pub struct Records {
     pub attempts: BTreeMap<u32, Attempt>,
     /// provenance.json, whatever it holds.
     pub provenance: Option<serde_json::Value>,
+    /// What the trained model writes.
+    pub sample: Option<Sampled>,
     /// What could not be read, in words with the path relative to the run.
     pub warnings: Vec<String>,
 }
@@ -60,6 +62,14 @@ pub struct Bound {
     pub asked: Option<Vec<usize>>,
 }
 
+/// Text written with a checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sampled {
+    pub attempt: u32,
+    pub step: u64,
+    pub text: String,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Placement {
@@ -89,6 +99,7 @@ pub fn read(run: &RunDir) -> Result<Records, StoreError> {
         .map(|number| (number, reader.attempt(number)))
         .collect();
     let provenance = reader.json(&run.provenance());
+    let sample = reader.json(&run.sample());
     Ok(Records {
         id: run
             .path()
@@ -98,6 +109,7 @@ pub fn read(run: &RunDir) -> Result<Records, StoreError> {
         entries,
         attempts,
         provenance,
+        sample,
         warnings: reader.warnings,
     })
 }

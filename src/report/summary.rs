@@ -5,7 +5,7 @@ use super::ledger::Ledger;
 use super::lineage::Lineage;
 use super::loss::{self, Loss};
 use super::origin::{self, Origin};
-use super::records::Records;
+use super::records::{Records, Sampled};
 use super::setup::{self, Setup};
 use super::speed::{self, Speed};
 use super::steps::Steps;
@@ -31,6 +31,7 @@ pub struct Summary {
     /// Notes with words, in order.
     pub notes: Vec<Note>,
     pub checkpoints: Checkpoints,
+    pub sample: Option<Sampled>,
     pub setup: Setup,
     pub origin: Origin,
     /// What could not be read or does not fit together.
@@ -111,6 +112,11 @@ impl Summary {
             attempts: attempts::attempts(records, &lineage, &steps),
             notes: notes(&steps),
             checkpoints: checkpoints(&steps),
+            // A run that was resumed since has gone on from what wrote it, or from before.
+            sample: records
+                .sample
+                .clone()
+                .filter(|sample| lineage.keeps(sample.attempt, sample.step)),
             time,
             setup,
             origin: origin::origin(records),

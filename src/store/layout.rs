@@ -114,6 +114,11 @@ impl RunDir {
         self.0.join("report")
     }
 
+    /// What the trained model writes, for the report.
+    pub fn sample(&self) -> PathBuf {
+        self.report().join("sample.json")
+    }
+
     /// Numbers of the sub-directories of `name` ("jobs", "attempts", "checkpoints"), ascending.
     pub fn numbers(&self, name: &str) -> Vec<u32> {
         let mut numbers: Vec<u32> = std::fs::read_dir(self.0.join(name))

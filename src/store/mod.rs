@@ -1,6 +1,7 @@
 //! The run directory: layout, publication, journal, claims, identity of processes. One door to the files of a run.
 
 pub mod binary;
+pub mod checkpoints;
 pub mod claim;
 pub mod identity;
 pub mod journal;

@@ -1,6 +1,7 @@
 //! What people see: errors, tables, bars. Standard output carries results, standard error everything else.
 
 pub mod curve;
+pub mod frame;
 pub mod progress;
 pub mod style;
 pub mod table;

@@ -136,6 +136,32 @@ fn a_run_is_followed_to_its_end_and_reported() {
 }
 
 #[test]
+fn a_finished_run_of_the_bundled_trainer_shows_what_its_model_writes() {
+    let root = TestRoot::new();
+    std::fs::write(root.path().join("text"), "to be or not to be ".repeat(200)).unwrap();
+    let recipe = root.path().join("tiny.yaml");
+    std::fs::write(
+        &recipe,
+        "name: tiny\nmodel: {layers: 1, hidden: 32, heads: 2, ffn: 64, vocab: 256, seq_len: 16}\nbatch: {micro: 2, per_replica: 2}\ntrain: {until: {steps: 3}}\ndata: {path: text, format: bytes, validation: 0.1}\njob: {nodes: 1, ranks_per_node: 1, cores_per_rank: 1}\n",
+    )
+    .unwrap();
+    let output = follow(&root, &recipe).wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(told.contains("─ sample of step 3 ─"), "{told}");
+    let run = select::find(&root.root(), "tiny").unwrap();
+    let kept: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(run.sample()).unwrap()).unwrap();
+    assert_eq!(kept["step"], 3);
+    let text = kept["text"].as_str().unwrap();
+    assert!(text.chars().count() > 20, "{text:?}");
+    let report = root.haul(&["--json", "report", "last"]);
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!(report["sample"]["text"], text);
+    assert!(told.contains("haul sample tiny-"), "{told}");
+}
+
+#[test]
 fn a_killed_supervisor_is_told_to_followers_and_the_run_goes_on_from_its_checkpoint() {
     let root = TestRoot::new();
     let recipe = shell_trainer(&root, 24, 0);

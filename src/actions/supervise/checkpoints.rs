@@ -1,12 +1,10 @@
-//! Checkpoints as the supervisor sees them: which one the next attempt starts from, manifests for foreign programs.
+//! Checkpoints as the supervisor sees them: what an attempt is given to load, manifests for foreign programs.
 
-use crate::store::journal::{Entry, Event};
+use crate::store::checkpoints::directory;
 use crate::store::publish::publish;
 use crate::store::{RunDir, StoreError};
 use haul_runtime::contract::checkpoint::{FileEntry, MANIFEST, Manifest, Point, SCHEMA};
-use haul_runtime::contract::resume::{Ancestor, lineage, newest};
-use std::collections::BTreeMap;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 /// Name of the file in `HAUL_SAVE_DIR` in which a foreign program names its newest checkpoint.
 pub(super) const POINTER: &str = "latest";
@@ -14,125 +12,6 @@ pub(super) const POINTER: &str = "latest";
 const LINK: &str = "data";
 /// Files of one foreign checkpoint.
 const FILES: usize = 100_000;
-
-/// What the search found.
-#[derive(Debug, Default)]
-pub(super) struct Found {
-    pub newest: Option<Point>,
-    /// Newer ones that are refused, with the reason.
-    pub refused: Vec<(Point, String)>,
-    /// Some checkpoint of the lineage was complete at some time.
-    pub existed: bool,
-}
-
-/// The newest checkpoint of the lineage whose manifest and sizes are right.
-pub(super) fn search(run: &RunDir, journal: &[Entry]) -> Found {
-    // The head is the newest attempt of the highest reign; a fenced supervisor's later one is not.
-    let mut head: Option<(u64, u32)> = None;
-    let mut parents = BTreeMap::new();
-    let mut unreadable = Vec::new();
-    let mut saved = Vec::new();
-    for entry in journal {
-        match &entry.event {
-            Event::Attempt {
-                attempt, parent, ..
-            } => {
-                head = head.max(Some((entry.epoch, *attempt)));
-                parents.insert(*attempt, *parent);
-            }
-            Event::Unreadable { at, .. } => unreadable.push(*at),
-            Event::Saved { attempt, step, .. } => saved.push(Point {
-                attempt: *attempt,
-                step: *step,
-            }),
-            _ => {}
-        }
-    }
-    let Some((_, head)) = head else {
-        return Found::default();
-    };
-    let ancestors = lineage(head, |attempt| parents.get(&attempt).copied().flatten());
-    let candidates: Vec<Point> = ancestors.iter().flat_map(|a| points(run, a)).collect();
-    // What the journal knows and the directory has no more existed as well.
-    saved.extend(&candidates);
-    saved.extend(&unreadable);
-    let mut found = Found {
-        existed: !newest(&saved, &ancestors, &[]).is_empty(),
-        ..Found::default()
-    };
-    for point in newest(&candidates, &ancestors, &unreadable) {
-        match check(run, point) {
-            Ok(()) => {
-                found.newest = Some(point);
-                break;
-            }
-            Err(reason) => found.refused.push((point, reason)),
-        }
-    }
-    found
-}
-
-/// Checkpoints of an attempt that have a manifest. One without is an unfinished save.
-fn points(run: &RunDir, of: &Ancestor) -> Vec<Point> {
-    let attempt = of.attempt;
-    std::fs::read_dir(run.checkpoints(attempt))
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| entry.path().join(MANIFEST).exists())
-        .filter_map(|entry| {
-            let name = entry.file_name();
-            let step = name.to_str()?.strip_prefix("step-")?.parse().ok()?;
-            Some(Point { attempt, step })
-        })
-        .collect()
-}
-
-/// The directory of a checkpoint.
-fn directory(run: &RunDir, at: Point) -> PathBuf {
-    run.checkpoints(at.attempt)
-        .join(format!("step-{}", at.step))
-}
-
-/// Checks manifest and sizes; contents are checked by the ranks that load them.
-fn check(run: &RunDir, at: Point) -> Result<(), String> {
-    let directory = directory(run, at);
-    let text = std::fs::read_to_string(directory.join(MANIFEST))
-        .map_err(|e| format!("its manifest cannot be read: {e}"))?;
-    let manifest =
-        Manifest::parse(&text).map_err(|reason| format!("its manifest is refused: {reason}"))?;
-    if manifest.point() != at {
-        return Err(format!(
-            "its manifest is that of attempt {}, step {}",
-            manifest.attempt, manifest.step
-        ));
-    }
-    for file in &manifest.files {
-        let path = Path::new(&file.path);
-        if path
-            .components()
-            .any(|part| !matches!(part, Component::Normal(_)))
-        {
-            return Err(format!(
-                "its manifest names a file elsewhere: {}",
-                file.path
-            ));
-        }
-        match std::fs::metadata(directory.join(path)) {
-            Ok(metadata) if metadata.len() == file.bytes => {}
-            Ok(metadata) => {
-                return Err(format!(
-                    "{} has {} bytes, its manifest says {}",
-                    file.path,
-                    metadata.len(),
-                    file.bytes
-                ));
-            }
-            Err(error) => return Err(format!("{} cannot be read: {error}", file.path)),
-        }
-    }
-    Ok(())
-}
 
 /// What `HAUL_LOAD_FROM` names for a checkpoint.
 pub(super) fn load_path(run: &RunDir, at: Point) -> PathBuf {
@@ -261,6 +140,8 @@ fn collect(path: &Path, name: &Path, files: &mut Vec<FileEntry>) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::checkpoints::search;
+    use crate::store::journal::{Entry, Event};
 
     fn entry(event: Event) -> Entry {
         Entry {
@@ -299,7 +180,7 @@ mod tests {
     #[test]
     fn foreign_checkpoints_are_found_and_torn_ones_refused_with_their_reason() {
         let (_dir, run, journal) = run_with_attempt();
-        assert!(!search(&run, &journal).existed);
+        assert!(!search(&run, &journal, None).existed);
         let save_dir = run.checkpoints(1);
         std::fs::create_dir_all(save_dir.join("deep/model-10/part")).unwrap();
         std::fs::write(save_dir.join("deep/model-10/part/a"), "aaaa").unwrap();
@@ -312,10 +193,10 @@ mod tests {
         // Without a manifest it is an unfinished save.
         std::fs::create_dir_all(save_dir.join("step-40")).unwrap();
 
-        let newest = |journal: &[Entry]| search(&run, journal).newest.map(|p| p.step);
+        let newest = |journal: &[Entry]| search(&run, journal, None).newest.map(|p| p.step);
         assert_eq!(newest(&journal), Some(30));
         std::fs::write(save_dir.join("step-30/c"), "ccc").unwrap();
-        let found = search(&run, &journal);
+        let found = search(&run, &journal, None);
         assert_eq!(
             found.newest,
             Some(Point {
@@ -343,7 +224,7 @@ mod tests {
         }));
         assert_eq!(newest(&journal), Some(10));
         std::fs::write(save_dir.join("step-10/manifest.json"), "{torn").unwrap();
-        let found = search(&run, &journal);
+        let found = search(&run, &journal, None);
         assert!(found.newest.is_none() && found.existed);
         assert_eq!(found.refused.len(), 2);
     }

@@ -1,4 +1,4 @@
-//! The section on loss.
+//! The sections on loss and on what the model writes.
 
 use super::{or_empty, or_unknown, points};
 use crate::report::document::{Block, Figure, LossChart, Section};
@@ -89,4 +89,20 @@ pub(super) fn loss(summary: &Summary) -> Section {
     }
     section.blocks.push(Block::Figures(figures));
     section
+}
+
+pub(super) fn sample(summary: &Summary) -> Section {
+    let blocks = summary.sample.as_ref().map(|sample| {
+        let words = format!(
+            "Written by the model with its checkpoint of step {}.",
+            units::grouped(sample.step)
+        );
+        let lines = sample.text.lines().map(str::to_owned).collect();
+        vec![Block::Words(words), Block::Log(lines)]
+    });
+    Section {
+        id: "sample",
+        title: "Sample",
+        blocks: blocks.unwrap_or_default(),
+    }
 }

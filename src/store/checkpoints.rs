@@ -1,0 +1,133 @@
+//! Checkpoints of a run: where they lie, and which one of the lineage is the newest that is whole.
+
+use super::RunDir;
+use super::journal::{Entry, Event};
+use haul_runtime::contract::checkpoint::{MANIFEST, Manifest, Point};
+use haul_runtime::contract::resume::{lineage, newest};
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+/// What the search found.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub newest: Option<Point>,
+    /// Newer ones that are refused, with the reason.
+    pub refused: Vec<(Point, String)>,
+    /// Some checkpoint of the lineage was complete at some time.
+    pub existed: bool,
+}
+
+/// The newest checkpoint of the lineage whose manifest and sizes are right, or the one of `step` of it.
+pub fn search(run: &RunDir, journal: &[Entry], step: Option<u64>) -> Found {
+    // The head is the newest attempt of the highest reign; a fenced supervisor's later one is not.
+    let mut head: Option<(u64, u32)> = None;
+    let mut parents = BTreeMap::new();
+    let mut unreadable = Vec::new();
+    let mut saved = Vec::new();
+    for entry in journal {
+        match &entry.event {
+            Event::Attempt {
+                attempt, parent, ..
+            } => {
+                head = head.max(Some((entry.epoch, *attempt)));
+                parents.insert(*attempt, *parent);
+            }
+            Event::Unreadable { at, .. } => unreadable.push(*at),
+            Event::Saved { attempt, step, .. } => saved.push(Point {
+                attempt: *attempt,
+                step: *step,
+            }),
+            _ => {}
+        }
+    }
+    let Some((_, head)) = head else {
+        return Found::default();
+    };
+    let ancestors = lineage(head, |attempt| parents.get(&attempt).copied().flatten());
+    let candidates: Vec<Point> = ancestors
+        .iter()
+        .flat_map(|ancestor| points(run, ancestor.attempt))
+        .collect();
+    // What the journal knows and the directory has no more existed as well.
+    saved.extend(&candidates);
+    saved.extend(&unreadable);
+    let mut found = Found {
+        existed: !newest(&saved, &ancestors, &[]).is_empty(),
+        ..Found::default()
+    };
+    let wanted = |point: &Point| step.is_none_or(|step| step == point.step);
+    for point in newest(&candidates, &ancestors, &unreadable)
+        .into_iter()
+        .filter(wanted)
+    {
+        match check(run, point) {
+            Ok(()) => {
+                found.newest = Some(point);
+                break;
+            }
+            Err(reason) => found.refused.push((point, reason)),
+        }
+    }
+    found
+}
+
+/// Checkpoints of an attempt that have a manifest. One without is an unfinished save.
+fn points(run: &RunDir, attempt: u32) -> Vec<Point> {
+    std::fs::read_dir(run.checkpoints(attempt))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.path().join(MANIFEST).exists())
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let step = name.to_str()?.strip_prefix("step-")?.parse().ok()?;
+            Some(Point { attempt, step })
+        })
+        .collect()
+}
+
+/// The directory of a checkpoint.
+pub fn directory(run: &RunDir, at: Point) -> PathBuf {
+    run.checkpoints(at.attempt)
+        .join(format!("step-{}", at.step))
+}
+
+/// Checks manifest and sizes; contents are checked by the ranks that load them.
+fn check(run: &RunDir, at: Point) -> Result<(), String> {
+    let directory = directory(run, at);
+    let text = std::fs::read_to_string(directory.join(MANIFEST))
+        .map_err(|e| format!("its manifest cannot be read: {e}"))?;
+    let manifest =
+        Manifest::parse(&text).map_err(|reason| format!("its manifest is refused: {reason}"))?;
+    if manifest.point() != at {
+        return Err(format!(
+            "its manifest is that of attempt {}, step {}",
+            manifest.attempt, manifest.step
+        ));
+    }
+    for file in &manifest.files {
+        let path = Path::new(&file.path);
+        if path
+            .components()
+            .any(|part| !matches!(part, Component::Normal(_)))
+        {
+            return Err(format!(
+                "its manifest names a file elsewhere: {}",
+                file.path
+            ));
+        }
+        match std::fs::metadata(directory.join(path)) {
+            Ok(metadata) if metadata.len() == file.bytes => {}
+            Ok(metadata) => {
+                return Err(format!(
+                    "{} has {} bytes, its manifest says {}",
+                    file.path,
+                    metadata.len(),
+                    file.bytes
+                ));
+            }
+            Err(error) => return Err(format!("{} cannot be read: {error}", file.path)),
+        }
+    }
+    Ok(())
+}
