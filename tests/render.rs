@@ -322,7 +322,7 @@ fn placeholders_get_the_values_of_the_attempt() {
         text(&context.save_dir),
         text(context.load_from.as_ref().unwrap()),
         text(&context.run_dir),
-        "2x16".into(),
+        "2x8".into(),
     ];
     assert_eq!(args[args.len() - 5..], expected);
     assert_eq!(env["WHERE"], format!("{}/quickstart", text(&context.root)));
