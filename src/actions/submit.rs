@@ -47,14 +47,16 @@ pub struct Submitted {
 pub fn submit(order: &Order) -> anyhow::Result<Submitted> {
     let haul = binary::keep(&order.root, order.binary)
         .context("cannot keep a copy of the binary in the run root")?;
-    let run = select::create(&order.root, &order.plan.name)?;
-    publish(&run.recipe(), order.recipe)?;
-    publish(&run.resolved(), order.resolved.as_bytes())?;
     let mut provenance = order.provenance.clone();
     provenance["binary"] = haul.display().to_string().into();
-    publish(&run.provenance(), &serde_json::to_vec_pretty(&provenance)?)?;
-    open(&run, 1)?;
-    prepare(&run, 1, order.plan, &haul, order.script)?;
+    let provenance = serde_json::to_vec_pretty(&provenance)?;
+    let run = select::create(&order.root, &order.plan.name, |fresh, run| {
+        publish(&fresh.recipe(), order.recipe)?;
+        publish(&fresh.resolved(), order.resolved.as_bytes())?;
+        publish(&fresh.provenance(), &provenance)?;
+        open(fresh, 1)?;
+        write(fresh, run, 1, order.plan, &haul, order.script)
+    })?;
     let mut journal = Journal::open(&run, "submitter")?;
     journal.append(Event::Created {
         name: order.plan.name.clone(),
@@ -129,6 +131,18 @@ pub fn prepare(
     haul: &Path,
     script: Script,
 ) -> anyhow::Result<()> {
+    write(run, run, slot, plan, haul, script)
+}
+
+/// The same into `at`, which becomes `run`.
+fn write(
+    at: &RunDir,
+    run: &RunDir,
+    slot: u32,
+    plan: &Plan,
+    haul: &Path,
+    script: Script,
+) -> anyhow::Result<()> {
     let context = JobContext {
         haul: haul.to_path_buf(),
         run_dir: run.path().to_path_buf(),
@@ -136,11 +150,11 @@ pub fn prepare(
         token: token(run, slot),
     };
     let name = haul.file_name().unwrap_or_default().to_string_lossy();
-    publish(&run.job(slot).join(BINARY), name.as_bytes())?;
-    publish(&run.plan(slot), &serde_json::to_vec_pretty(plan)?)?;
+    publish(&at.job(slot).join(BINARY), name.as_bytes())?;
+    publish(&at.plan(slot), &serde_json::to_vec_pretty(plan)?)?;
     let text = script(plan, &context)?;
-    publish(&run.job(slot).join("job.sh"), text.as_bytes())?;
-    std::fs::create_dir_all(run.control()).map_err(StoreError::io("create", run.control()))?;
+    publish(&at.job(slot).join("job.sh"), text.as_bytes())?;
+    std::fs::create_dir_all(at.control()).map_err(StoreError::io("create", at.control()))?;
     Ok(())
 }
 

@@ -75,19 +75,41 @@ fn listed(ids: &[String], words: &str) -> String {
     text
 }
 
-/// Makes the directory of a new run, exclusively, and with it its id.
-pub fn create(root: &Root, name: &str) -> Result<RunDir, StoreError> {
+/// Makes the directory of a new run, exclusively, and with it its id. What `fill` writes into its first directory appears
+/// in the second at once: whoever is killed on the way has made no run.
+pub fn create<E: From<StoreError>>(
+    root: &Root,
+    name: &str,
+    mut fill: impl FnMut(&RunDir, &RunDir) -> Result<(), E>,
+) -> Result<RunDir, E> {
     std::fs::create_dir_all(root.path()).map_err(StoreError::io("create", root.path()))?;
     let date = chrono::Local::now().format("%y%m%d").to_string();
     loop {
-        let run = root.run(&format!("{name}-{date}-{}", letters()));
-        match std::fs::create_dir(run.path()) {
-            Ok(()) => {
+        let id = format!("{name}-{date}-{}", letters());
+        let (run, fresh) = (root.run(&id), root.run(&format!(".{id}.tmp")));
+        match std::fs::create_dir(fresh.path()) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+            Err(source) => return Err(StoreError::io("create", fresh.path())(source).into()),
+        }
+        // A directory that is not empty cannot be renamed over, and a run never is empty.
+        let made = fill(&fresh, &run).map(|()| std::fs::rename(fresh.path(), run.path()));
+        match made {
+            Ok(Ok(())) => {
                 super::publish::sync_directory(root.path())?;
                 return Ok(run);
             }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(source) => return Err(StoreError::io("create", run.path())(source)),
+            other => {
+                // What is left of it is hidden and in nobody's way.
+                let _ = std::fs::remove_dir_all(fresh.path());
+                match other {
+                    Err(error) => return Err(error),
+                    Ok(Err(source)) if !run.path().exists() => {
+                        return Err(StoreError::io("create", run.path())(source).into());
+                    }
+                    Ok(_) => {}
+                }
+            }
         }
     }
 }
@@ -232,15 +254,39 @@ mod tests {
         ));
     }
 
+    fn new(root: &Root, words: &str) -> Result<RunDir, StoreError> {
+        create(root, "a-1", |fresh, run| {
+            // Nobody sees it before it is whole.
+            assert!(!run.path().exists() && !ids(root).unwrap().contains(&run.id()));
+            let path = fresh.recipe();
+            std::fs::write(&path, words).map_err(StoreError::io("write", &path))
+        })
+    }
+
+    #[test]
+    fn a_run_appears_with_what_is_in_it_or_not_at_all() {
+        let (_dir, root) = root_with(&[]);
+        let run = new(&root, "whole").unwrap();
+        assert_eq!(std::fs::read_to_string(run.recipe()).unwrap(), "whole");
+        let fault = create(&root, "a-1", |fresh, _| {
+            std::fs::write(fresh.recipe(), "half").unwrap();
+            let full = std::io::Error::from(ErrorKind::StorageFull);
+            Err(StoreError::io("write", fresh.recipe())(full))
+        });
+        assert!(matches!(fault, Err(StoreError::Io { .. })), "{fault:?}");
+        let left = std::fs::read_dir(root.path()).unwrap().count();
+        assert_eq!(left, 1);
+    }
+
     #[test]
     fn new_ids_are_well_formed_and_differ() {
         let (_dir, root) = root_with(&[]);
-        let made: std::collections::BTreeSet<String> = (0..50)
-            .map(|_| create(&root, "a-1").unwrap().id())
-            .collect();
-        assert_eq!(made.len(), 50);
+        let fresh_ids: std::collections::BTreeSet<String> =
+            (0..50).map(|_| new(&root, "x").unwrap().id()).collect();
+        assert_eq!(fresh_ids.len(), 50);
         assert!(
-            made.iter()
+            fresh_ids
+                .iter()
                 .all(|id| Id::parse(id).is_some_and(|id| id.name == "a-1"))
         );
         assert_eq!(ids(&root).unwrap().len(), 50);

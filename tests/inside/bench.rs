@@ -118,13 +118,9 @@ impl Bench {
         let tmp = dir.path().join("tmp");
         std::fs::create_dir_all(run.join("control")).unwrap();
         std::fs::create_dir_all(&tmp).unwrap();
-        let bench = Bench {
-            _dir: Some(dir),
-            run: run.canonicalize().unwrap(),
-            tmp: tmp.canonicalize().unwrap(),
-            timing: "orphan=0.3,abort=0.5,cancel=0.5,margin=1",
-            slot: 1,
-        };
+        let mut bench = Bench::of(run.canonicalize().unwrap(), tmp.canonicalize().unwrap());
+        bench._dir = Some(dir);
+        bench.timing = "orphan=0.3,abort=0.5,cancel=0.5,margin=1";
         bench.write(plan);
         bench
     }

@@ -10,7 +10,7 @@ use haul::scheduler::{How, JobState};
 use haul::store::claim::{self, Claim, Owner};
 use haul::store::identity::Process;
 use haul::store::journal::{self, Event, Journal};
-use haul::store::select;
+use haul::store::{StoreError, select};
 use std::path::Path;
 
 #[test]
@@ -144,7 +144,7 @@ fn resume_completes_an_intent_that_was_lost() {
     let submitted = root.submit("exit 0\n");
     ended(&root, &job_id(&submitted));
     // The same run as its submitter would have left it, killed behind the intent.
-    let run = select::create(&root.root(), "lost").unwrap();
+    let run = select::create(&root.root(), "lost", |_, _| Ok::<_, StoreError>(())).unwrap();
     submit::open(&run, 1).unwrap();
     std::fs::write(
         run.job(1).join("submitter-1"),

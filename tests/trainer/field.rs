@@ -117,10 +117,15 @@ impl Field {
         run
     }
 
+    /// All that runs in this root.
+    pub(crate) fn all(&self) -> Bench {
+        Bench::of(self.root.path().to_path_buf(), self.tmp.clone())
+    }
+
     /// Nothing is left of any run of this root: no process, no private directory, no shared memory.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
-        let all = Bench::of(self.root.path().to_path_buf(), self.tmp.clone());
+        let all = self.all();
         // The keeper writes the end before it leaves.
         wait_for("the end of all processes", || {
             all.processes().is_empty().then_some(())

@@ -16,3 +16,4 @@ mod field;
 mod kills;
 mod layouts;
 mod requests;
+mod storm;

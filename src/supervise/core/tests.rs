@@ -344,18 +344,23 @@ fn simulate(seed: u64) -> World {
     world
 }
 
+/// 10,000 histories, or as many as `HAUL_TEST_SEEDS` says.
 #[test]
 fn ten_thousand_random_histories_end_within_the_rules() {
+    let seeds = std::env::var("HAUL_TEST_SEEDS").map_or(10_000, |text| text.parse().unwrap());
     let mut outcomes = std::collections::BTreeMap::<String, u32>::new();
     let mut launches = 0;
-    for seed in 0..10_000 {
+    for seed in 0..seeds {
         let world = simulate(seed);
         launches += world.launches;
         *outcomes.entry(format!("{:?}", world.finished)).or_default() += 1;
     }
     // The world is rich enough to reach every outcome, and restarts.
     assert_eq!(outcomes.len(), 4, "{outcomes:?}");
-    assert!(launches > 15_000, "{launches} {outcomes:?}");
+    assert!(
+        u64::from(launches) > seeds * 3 / 2,
+        "{launches} {outcomes:?}"
+    );
 }
 
 fn core(failures: u32) -> Core {
