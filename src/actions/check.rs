@@ -1,8 +1,8 @@
 //! Reads a recipe, resolves it and tells all its faults, or gives the plan.
 
 use crate::machine::{self, user::User};
+use crate::plan::Plan;
 use crate::plan::resolve::{Outcome, Site, resolve};
-use crate::plan::{Plan, Program, SchedulerKind};
 use crate::recipe::diagnostic::{Diagnostic, Faults, Severity, Sources, Span};
 use crate::recipe::section::{Given, Notes, Resolved, Shown};
 use crate::recipe::yaml::Origin;
@@ -127,12 +127,12 @@ fn read(request: &Request, sources: &mut Sources, faults: &mut Vec<Diagnostic>) 
     faults.append(&mut notes.faults);
     let outcome = outcome?;
     faults.extend(data(&outcome));
-    faults.extend(program(&outcome.plan));
     let Outcome {
         plan,
         resolved_yaml,
         ..
     } = outcome;
+    faults.extend(program(&plan));
     Some(Checked {
         plan,
         root,
@@ -238,12 +238,12 @@ fn run_root(
 fn data(outcome: &Outcome) -> Option<Diagnostic> {
     let config = outcome.plan.train_config.as_ref()?;
     let (file, at) = outcome.data.as_ref()?;
-    let bundled = outcome.plan.program == Program::Bundled;
+    let bundled = outcome.plan.program == crate::plan::Program::Bundled;
     if !bundled {
         return None;
     }
     let shown = file.display();
-    let local = outcome.plan.machine.scheduler == SchedulerKind::Local;
+    let local = outcome.plan.machine.scheduler == crate::plan::SchedulerKind::Local;
     let fault = |message: String, help: &str| {
         // Elsewhere the file may well be there.
         let severity = if local {
@@ -291,11 +291,11 @@ fn data(outcome: &Outcome) -> Option<Diagnostic> {
 
 /// A program that is given by its path and is not there now. What prepares a job may still bring it.
 fn program(plan: &Plan) -> Option<Diagnostic> {
-    let Program::Command { command } = &plan.program else {
+    let crate::plan::Program::Command { command } = &plan.program else {
         return None;
     };
     let path = Path::new(command.first()?);
-    let local = plan.machine.scheduler == SchedulerKind::Local;
+    let local = plan.machine.scheduler == crate::plan::SchedulerKind::Local;
     // One with placeholders is known by the attempt only, one without a path is looked for on PATH.
     let told = path.is_absolute() && !command.first()?.contains('{');
     (local && told && !path.exists()).then(|| {

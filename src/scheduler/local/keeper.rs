@@ -33,9 +33,6 @@ const APPEARS: Duration = Duration::from_secs(10);
 /// Starts the keeper of the job in `directory` in a session of its own and returns once it has taken the job.
 pub fn detach(directory: &Path) -> anyhow::Result<()> {
     nix::unistd::setsid().context("cannot start a session for the keeper")?;
-    // A pipe of the submitter's shell would stay open as long as the job, and its reader would wait.
-    haul_runtime::sys::fd::keep_from_children()
-        .context("cannot keep the submitter's descriptors from the keeper")?;
     let haul = std::env::current_exe().context("cannot find the running binary")?;
     let log = directory.join("keeper.log");
     let out = append(&log)?;
