@@ -54,6 +54,46 @@ fn init_writes_a_recipe_that_checks_plans_and_renders_and_never_overwrites() {
 }
 
 #[test]
+fn doctor_tells_what_results_are_equal_to_and_on_which_path() {
+    let desk = tempfile::tempdir().unwrap();
+    let out = haul(desk.path(), &["doctor", "--json"]);
+    let isa = haul_runtime::device::cpu::Isa::detect().name();
+    let document = json(&out);
+    let seen = |name: &str| {
+        let checks = document["checks"].as_array().unwrap();
+        let check = checks.iter().find(|c| c["name"] == name).unwrap();
+        check["seen"].as_str().unwrap().to_owned()
+    };
+    assert!(seen("instructions").starts_with(&format!("{isa} kernels")));
+    let results = seen("results");
+    assert!(results.contains("equal to the bit"), "{results}");
+    assert!(results.contains(&format!("here: {isa})")), "{results}");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_warned_about() {
+    let desk = tempfile::tempdir().unwrap();
+    let recipe = |program: &str| {
+        let text = format!(
+            "name: own\nprogram: {{command: [{program}]}}\ntrain: {{until: {{steps: 3}}}}\njob: {{nodes: 1, ranks_per_node: 1, cores_per_rank: 1}}\n"
+        );
+        std::fs::write(desk.path().join("recipe.yaml"), text).unwrap();
+        haul(desk.path(), &["check", "recipe.yaml"])
+    };
+    let out = recipe("./trainer.sh");
+    assert_eq!(code(&out), 0, "{}", text(&out.stderr));
+    let said = [text(&out.stdout), text(&out.stderr)].concat();
+    assert!(said.contains("trainer.sh is not there"), "{said}");
+    std::fs::write(desk.path().join("trainer.sh"), "").unwrap();
+    for program in ["./trainer.sh", "bash", "\"{root}/trainer\""] {
+        let out = recipe(program);
+        let said = [text(&out.stdout), text(&out.stderr)].concat();
+        assert_eq!(code(&out), 0, "{said}");
+        assert!(!said.contains("is not there"), "{said}");
+    }
+}
+
+#[test]
 fn check_says_by_its_exit_code_and_as_json_what_is_wrong() {
     let desk = tempfile::tempdir().unwrap();
     assert_eq!(code(&haul(desk.path(), &["init"])), 0);

@@ -397,8 +397,8 @@ fn the_command_keeps_the_report_and_names_it() {
     assert!(json.contains("\"schema\": \"haul.report/1\""));
     assert_eq!(
         std::fs::read_dir(run.report()).unwrap().count(),
-        2,
-        "no temporary files are left"
+        3,
+        "no temporary files are left beside the two and the sample"
     );
 
     // --json prints the very same document; -o writes it elsewhere, here without any directory in its name.
@@ -422,6 +422,7 @@ fn the_command_keeps_the_report_and_names_it() {
 fn a_place_that_cannot_be_written_is_told_and_the_report_still_shown() {
     let (_root, run) = copied();
     // Also root cannot make a directory where a file stands.
+    std::fs::remove_dir_all(run.report()).unwrap();
     std::fs::write(run.report(), "").unwrap();
     let output = haul()
         .arg("report")

@@ -139,6 +139,7 @@ fn read(request: &Request, sources: &mut Sources, faults: &mut Vec<Diagnostic>) 
         resolved_yaml,
         ..
     } = outcome;
+    faults.extend(program(&plan));
     Some(Checked {
         plan,
         root,
@@ -287,6 +288,21 @@ fn data((file, at): &DataFile, config: Option<&TrainConfig>, here: bool) -> Opti
         );
     }
     None
+}
+
+/// A program that is given by its path and is not there now. What prepares a job may still bring it.
+fn program(plan: &Plan) -> Option<Diagnostic> {
+    let crate::plan::Program::Command { command } = &plan.program else {
+        return None;
+    };
+    let path = Path::new(command.first()?);
+    let local = plan.machine.scheduler == crate::plan::SchedulerKind::Local;
+    // One with placeholders is known by the attempt only, one without a path is looked for on PATH.
+    let told = path.is_absolute() && !command.first()?.contains('{');
+    (local && told && !path.exists()).then(|| {
+        Diagnostic::warning("program", format!("the program {} is not there", path.display()))
+            .help("a relative path is relative to the file it stands in; without it the run fails at once")
+    })
 }
 
 /// Path of the user config: `$XDG_CONFIG_HOME/haul/config.yaml`, else `~/.config/haul/config.yaml`; `None` where neither is set.

@@ -56,7 +56,14 @@ impl Check {
 
 /// Everything, for `root`.
 pub fn look(root: &Root) -> Vec<Check> {
-    let mut checks = vec![cores(), instructions(), memory(), huge_pages(), bash()];
+    let mut checks = vec![
+        cores(),
+        instructions(),
+        equality(),
+        memory(),
+        huge_pages(),
+        bash(),
+    ];
     checks.extend([
         writable("run root", root.path()),
         writable("/tmp", Path::new("/tmp")),
@@ -96,32 +103,43 @@ fn count(list: &str) -> usize {
         .sum()
 }
 
-fn instructions() -> Check {
+/// The kernels that a worker takes on this CPU.
+fn instruction_path() -> &'static str {
     #[cfg(target_arch = "x86_64")]
     {
-        let has = [
-            ("AVX-512", std::is_x86_feature_detected!("avx512f")),
-            ("AVX2", std::is_x86_feature_detected!("avx2")),
-            ("FMA", std::is_x86_feature_detected!("fma")),
-        ];
-        let names: Vec<&str> = has.iter().filter(|h| h.1).map(|h| h.0).collect();
-        let fast = has[1].1 && has[2].1;
-        let seen = if names.is_empty() {
-            "none of AVX-512, AVX2, FMA".to_owned()
-        } else {
-            names.join(", ")
-        };
-        ok("instructions", seen).unless(
-            fast,
-            Grade::Warning,
-            "training runs on the portable kernels, several times slower",
-        )
+        let fast = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma");
+        match fast {
+            true if std::is_x86_feature_detected!("avx512f") => "avx512",
+            true => "avx2",
+            false => "portable",
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    ok("instructions", std::env::consts::ARCH).unless(
-        false,
+    "portable"
+}
+
+fn instructions() -> Check {
+    let path = instruction_path();
+    ok(
+        "instructions",
+        format!("{path} kernels on {}", std::env::consts::ARCH),
+    )
+    .unless(
+        path != "portable",
         Grade::Warning,
         "training runs on the portable kernels, several times slower",
+    )
+}
+
+/// What results may be compared with; the full table stands in ARCHITECTURE.md.
+fn equality() -> Check {
+    let path = instruction_path();
+    ok(
+        "results",
+        format!(
+            "equal to the bit on every machine with the same instruction path (here: {path}), for any number of threads and virtual \
+             nodes, killed and resumed or not; within rounding for another data-parallel degree, micro-batch or path"
+        ),
     )
 }
 

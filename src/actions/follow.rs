@@ -177,7 +177,7 @@ impl Display {
     }
 
     fn phase(&mut self, view: &View) {
-        let training = self.stepped && view.state == State::Training;
+        let training = self.stepped && matches!(view.state, State::Training | State::Saving);
         let words = format!("{}: {}", view.state.word(), view.words);
         if training || view.state.is_over() || words == self.said {
             return;

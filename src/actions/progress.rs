@@ -1,6 +1,7 @@
 //! How far a run is: the newest figures of its metrics, from the end of the file only.
 
 use crate::store::RunDir;
+use crate::store::checkpoints::unfinished;
 use crate::store::tail::newest_lines;
 use haul_runtime::contract::metrics::{Kind, Line};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,9 @@ pub struct Progress {
     pub tokens_per_second: Option<f64>,
     pub step_seconds: Option<f64>,
     pub saved_step: Option<u64>,
+    /// The step that is being saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saving_step: Option<u64>,
     /// RFC 3339 UTC: when the newest line was written.
     pub updated: Option<String>,
 }
@@ -42,6 +46,12 @@ pub fn newest(run: &RunDir) -> Progress {
         })
         .find(|progress| progress.updated.is_some() || progress.step.is_some())
         .unwrap_or_default()
+}
+
+/// The step that the bundled trainer is saving.
+pub fn saving(run: &RunDir, progress: &Progress) -> Option<u64> {
+    // A directory of an older step is being tidied away.
+    unfinished(run, progress.attempt?).filter(|saving| Some(*saving) >= progress.step)
 }
 
 fn of(attempt: u32, lines: &[Line]) -> Progress {
@@ -65,6 +75,7 @@ fn of(attempt: u32, lines: &[Line]) -> Progress {
         tokens_per_second: tokens_per_step(recent).zip(mean).map(|(t, s)| t / s),
         step_seconds: mean,
         saved_step: newest(Kind::Save).and_then(|line| line.step),
+        saving_step: None,
         updated: lines.iter().rev().find_map(|line| line.time.clone()),
     }
 }
@@ -79,6 +90,25 @@ fn tokens_per_step(recent: &[&Line]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_save_is_seen_until_its_manifest_stands() {
+        let root = tempfile::tempdir().unwrap();
+        let run = RunDir::new(root.path());
+        let progress = Progress {
+            attempt: Some(2),
+            step: Some(40),
+            ..Progress::default()
+        };
+        assert_eq!(saving(&run, &progress), None);
+        for (attempt, step) in [(1, 90), (2, 20), (2, 40)] {
+            let directory = run.checkpoints(attempt).join(format!("step-{step}"));
+            std::fs::create_dir_all(directory).unwrap();
+        }
+        assert_eq!(saving(&run, &progress), Some(40));
+        std::fs::write(run.checkpoints(2).join("step-40/manifest.json"), "{}").unwrap();
+        assert_eq!(saving(&run, &progress), None);
+    }
 
     #[test]
     fn speed_is_the_mean_of_the_newest_steps_and_absent_stays_unknown() {

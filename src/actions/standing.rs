@@ -17,6 +17,7 @@ pub enum State {
     /// The job runs, no step has been taken yet by the newest attempt.
     Starting,
     Training,
+    /// The bundled trainer writes a checkpoint; of other programs it is not known.
     Saving,
     Stopping,
     /// Saved and stopped; `haul resume` goes on.
@@ -199,10 +200,11 @@ fn live(facts: &Facts) -> Standing {
                 let of = facts
                     .total_steps
                     .map_or(String::new(), |total| format!(" of {total}"));
-                standing(
-                    State::Training,
-                    format!("step {step}{of}, attempt {attempt}"),
-                )
+                let state = match facts.progress.saving_step {
+                    Some(_) => State::Saving,
+                    None => State::Training,
+                };
+                standing(state, format!("step {step}{of}, attempt {attempt}"))
             }
             _ => {
                 let plural = if world == 1 { "" } else { "s" };

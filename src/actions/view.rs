@@ -146,13 +146,17 @@ fn facts(run: &RunDir, entries: Vec<Entry>) -> Facts {
     let kind = plan
         .as_ref()
         .map_or(SchedulerKind::Local, |p| p.machine.scheduler);
+    let mut progress = progress::newest(run);
+    if plan.as_ref().is_some_and(|p| p.program == Program::Bundled) {
+        progress.saving_step = progress::saving(run, &progress);
+    }
     Facts {
         slot,
         submitter: submitter(run, slot).map(|p| p.life()),
         job: job(run, slot, kind, &entries, &claim),
         claim,
         request: request(run),
-        progress: progress::newest(run),
+        progress,
         total_steps: plan.as_ref().and_then(total_steps),
         entries,
     }

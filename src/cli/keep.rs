@@ -2,6 +2,8 @@
 
 use super::{Global, exit::Exit};
 use crate::actions::keep;
+use anyhow::Context;
+use haul_runtime::sys::fd::keep_from_children;
 use std::path::PathBuf;
 
 #[derive(Debug, clap::Args)]
@@ -23,7 +25,12 @@ enum Step {
 impl Command {
     pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
         match self.step {
-            Step::Detach { directory } => keep::detach(&directory)?,
+            Step::Detach { directory } => {
+                // A pipe of the submitter's shell would stay open as long as the job, and its reader would wait.
+                keep_from_children()
+                    .context("cannot keep the submitter's descriptors from the keeper")?;
+                keep::detach(&directory)?;
+            }
             Step::Run { directory } => keep::keep(&directory)?,
             Step::Job { directory, script } => keep::become_job(&directory, &script)?,
         }

@@ -31,6 +31,8 @@ use std::path::PathBuf;
 #[derive(Debug, Parser)]
 #[command(
     name = "haul",
+    // Jobs run a copy that is named by its hash.
+    bin_name = "haul",
     version,
     about,
     max_term_width = 100,
@@ -165,5 +167,14 @@ mod tests {
     fn the_command_line_is_well_formed() {
         use clap::CommandFactory;
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn usage_names_the_command_and_not_the_file() {
+        use clap::Parser;
+        let error = super::Cli::try_parse_from(["/srv/bin/0a1b2c", "status", "--nonsense"]);
+        let words = error.unwrap_err().to_string();
+        assert!(words.contains("Usage: haul status"), "{words}");
+        assert!(!words.contains("0a1b2c"), "{words}");
     }
 }

@@ -3,6 +3,8 @@
 //! It inherits the orphans of its node and ends them when a shim dies, tells the supervisor which shim died and
 //! how, and removes the private directories of its ranks.
 
+mod relay;
+
 use crate::control::{Down, Up};
 use crate::rank::link::{self, Caller, Sender};
 use crate::rank::placement::{self, Placement};
@@ -74,11 +76,12 @@ pub fn run(options: &Options) -> Result<(), RankError> {
     let secret = placement::secret(&run, options.attempt)?;
     let placement = Placement::read(&run, options.attempt)?;
     let node = node_name(options.node);
+    let way = relay::Way::open(&node, options.supervisor)?;
     let mut shims = Vec::new();
     for place in placement.of(&node) {
         shims.push(Shim {
             rank: place.rank,
-            child: start(options, place.rank)?,
+            child: start(options, way.at, place.rank)?,
         });
     }
     let caller = Caller {
@@ -86,7 +89,7 @@ pub fn run(options: &Options) -> Result<(), RankError> {
         rank: None,
         node,
     };
-    let link = link::connect(options.supervisor, &caller, &secret)?
+    let link = link::connect(way.at, &caller, &secret)?
         .listen(move |message: Option<Down>| {
             if message.is_none() {
                 let _ = events.send(Event::Closed);
@@ -101,10 +104,11 @@ pub fn run(options: &Options) -> Result<(), RankError> {
     for rank in ranks {
         scratch::remove(&secret, rank);
     }
+    way.close();
     Ok(())
 }
 
-fn start(options: &Options, rank: usize) -> Result<Child, RankError> {
+fn start(options: &Options, supervisor: SocketAddr, rank: usize) -> Result<Child, RankError> {
     let exe = std::env::current_exe().map_err(|source| RankError::System {
         what: "find this binary",
         source,
@@ -115,7 +119,7 @@ fn start(options: &Options, rank: usize) -> Result<Child, RankError> {
         .arg("--run")
         .arg(&options.run_dir)
         .args(["--attempt", &options.attempt.to_string()])
-        .args(["--supervisor", &options.supervisor.to_string()])
+        .args(["--supervisor", &supervisor.to_string()])
         .args(["--rank", &rank.to_string()])
         .arg("--")
         .args(&options.command)

@@ -58,6 +58,29 @@ pub enum RankError {
 }
 
 impl RankError {
+    /// Whether the program cannot be started at all, however often it is tried: not there, or nothing to execute.
+    pub fn is_lasting(&self) -> bool {
+        use std::io::ErrorKind;
+        let RankError::Io {
+            what: "start",
+            source,
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let kind = matches!(
+            source.kind(),
+            ErrorKind::NotFound
+                | ErrorKind::PermissionDenied
+                | ErrorKind::NotADirectory
+                | ErrorKind::IsADirectory
+                | ErrorKind::ArgumentListTooLong
+                | ErrorKind::InvalidInput
+        );
+        kind || source.raw_os_error() == Some(nix::errno::Errno::ENOEXEC as i32)
+    }
+
     /// For `map_err`: an I/O error of `what` at `path`.
     pub fn io(
         what: &'static str,

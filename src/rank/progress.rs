@@ -1,5 +1,6 @@
 //! The progress file of a rank: whole lines as they are appended, in batches that fit in a frame.
 
+use crate::store::tail::newest;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -40,21 +41,7 @@ impl Tail {
 
     /// The last whole lines of the file, within `limit` bytes.
     pub fn last_lines(&self, limit: u64) -> io::Result<Vec<u8>> {
-        let file = File::open(&self.path)?;
-        let len = file.metadata()?.len();
-        let from = len.saturating_sub(limit);
-        let mut text = vec![0; usize::try_from(len - from).unwrap_or_default()];
-        file.read_exact_at(&mut text, from)?;
-        if from > 0 {
-            let start = text
-                .iter()
-                .position(|b| *b == b'\n')
-                .map_or(text.len(), |i| i + 1);
-            text.drain(..start);
-        }
-        let end = text.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
-        text.truncate(end);
-        Ok(text)
+        newest(&self.path, limit)
     }
 
     fn read(&mut self) -> io::Result<Vec<String>> {

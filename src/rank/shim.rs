@@ -146,10 +146,13 @@ pub fn run(options: &Options) -> Result<u8, RankError> {
             watch
                 .log
                 .line(format!("haul: {words}").as_bytes(), Part::Start);
-            watch.link.send(&Up::Exit(Ended {
-                error: Some(words),
-                ..Ended::default()
-            }));
+            // Where the system lacks something just now the shim only leaves, which is a failure as any other.
+            if error.is_lasting() {
+                watch.link.send(&Up::Exit(Ended {
+                    error: Some(words),
+                    ..Ended::default()
+                }));
+            }
             Ok(127)
         }
     }

@@ -73,17 +73,28 @@ pub fn search(run: &RunDir, journal: &[Entry], step: Option<u64>) -> Found {
 
 /// Checkpoints of an attempt that have a manifest. One without is an unfinished save.
 fn points(run: &RunDir, attempt: u32) -> Vec<Point> {
+    steps(run, attempt, |directory| directory.join(MANIFEST).exists())
+        .map(|step| Point { attempt, step })
+        .collect()
+}
+
+/// Steps of the directories `step-<s>` of an attempt that `are` so.
+fn steps(run: &RunDir, attempt: u32, are: fn(&Path) -> bool) -> impl Iterator<Item = u64> {
     std::fs::read_dir(run.checkpoints(attempt))
         .into_iter()
         .flatten()
         .flatten()
-        .filter(|entry| entry.path().join(MANIFEST).exists())
+        .filter(move |entry| are(&entry.path()))
         .filter_map(|entry| {
             let name = entry.file_name();
-            let step = name.to_str()?.strip_prefix("step-")?.parse().ok()?;
-            Some(Point { attempt, step })
+            name.to_str()?.strip_prefix("step-")?.parse().ok()
         })
-        .collect()
+}
+
+/// The step that the bundled trainer is saving: its directory stands, its manifest does not yet. One that failed is removed, one
+/// that a kill interrupted is of an attempt that is over.
+pub fn unfinished(run: &RunDir, attempt: u32) -> Option<u64> {
+    steps(run, attempt, |directory| !directory.join(MANIFEST).exists()).max()
 }
 
 /// The directory of a checkpoint.

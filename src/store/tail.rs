@@ -1,7 +1,7 @@
 //! Reading files that others append to: whole lines only, from where the last look ended, or the newest few.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -50,32 +50,27 @@ impl Tail {
     }
 }
 
-/// The last complete lines of a file, from its newest `bytes`; the first may be cut and is left out then.
+/// The last complete lines of a file, without their ends; see [`newest`]. None where it cannot be read.
 pub fn newest_lines(path: &Path, bytes: u64) -> Vec<String> {
-    let Ok(file) = File::open(path) else {
-        return Vec::new();
-    };
-    let size = file.metadata().map_or(0, |m| m.len());
+    let text = newest(path, bytes).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The last complete lines of a file, from its newest `bytes`; the first may be cut and is left out then.
+pub fn newest(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
+    let file = File::open(path)?;
+    let size = file.metadata()?.len();
     let from = size.saturating_sub(bytes);
-    let mut text = vec![0; (size - from) as usize];
-    if file.read_exact_at(&mut text, from).is_err() {
-        return Vec::new();
+    let mut text = vec![0; usize::try_from(size - from).unwrap_or_default()];
+    file.read_exact_at(&mut text, from)?;
+    let after = |end: Option<usize>| end.map_or(0, |at| at + 1);
+    text.truncate(after(text.iter().rposition(|b| *b == b'\n')));
+    if from > 0 {
+        let cut = after(text.iter().position(|b| *b == b'\n'));
+        text.drain(..cut);
     }
-    let end = text
-        .iter()
-        .rposition(|b| *b == b'\n')
-        .map_or(0, |at| at + 1);
-    let start = match from {
-        0 => 0,
-        _ => text
-            .iter()
-            .position(|b| *b == b'\n')
-            .map_or(end, |at| at + 1),
-    };
-    String::from_utf8_lossy(text.get(start..end).unwrap_or_default())
-        .lines()
-        .map(str::to_owned)
-        .collect()
+    Ok(text)
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub enum Sign {
     ShimGone(Status),
     /// The connection to the shim closed before the program's end was told.
     Lost,
-    /// Nothing was heard from the shim for so long.
+    /// Nothing was heard from the shim for so long; without a rank from any shim of the node.
     Silent(Duration),
     /// The shim did not report within so long after the launch.
     NoHello(Duration),
@@ -209,6 +209,14 @@ fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
                 format!("{who} asks not to be started again (exit code 93){at}"),
                 Some(Status::Code(*code)),
             ),
+            // Another attempt would find the same.
+            TrainerExit::Failed(126 | 127) if step.is_none() => (
+                Class::Never,
+                format!(
+                    "{who} exited with code {code} before its first step: its command was not found or cannot be executed"
+                ),
+                Some(Status::Code(*code)),
+            ),
             _ => (
                 Class::Failed,
                 format!("{who} exited with code {code}{at}"),
@@ -220,7 +228,7 @@ fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
             format!("{who} was killed by {}{at}", signal_name(*signal)),
             Some(*status),
         ),
-        Sign::NotStarted(why) => (Class::Failed, format!("{who} could not start: {why}"), None),
+        Sign::NotStarted(why) => (Class::Never, format!("{who} could not start: {why}"), None),
         Sign::ShimGone(status @ Status::Signal(signal)) => (
             Class::Failed,
             format!(
@@ -246,7 +254,7 @@ fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
         ),
         Sign::Silent(time) => (
             Class::Failed,
-            format!("{who} fell silent for {} s{at}", seconds(*time)),
+            format!("{who} has been silent for {} s{at}", seconds(*time)),
             None,
         ),
         Sign::NoHello(time) => (

@@ -458,15 +458,19 @@ impl Core {
                     .leaving
                     .filter(|since| now.saturating_sub(*since) > timing.leave)
                     .and_then(|_| attempt.ranks.iter().position(running));
-                let sign = match (silent, behind) {
-                    (Some(rank), _) => Some((rank, Sign::Silent(timing.silence))),
-                    (None, Some(rank)) => Some((rank, Sign::StaysBehind(timing.leave))),
-                    (None, None) => None,
-                };
-                if let Some((rank, sign)) = sign {
-                    self.accuse(now, Some(rank), sign);
-                    self.end(now, timing.abort, out);
+                match (silent, behind) {
+                    (Some(rank), _) => match self.silent_node(now, rank) {
+                        Some(node) => {
+                            self.accuse_node(now, node, Sign::Silent(timing.silence));
+                        }
+                        None => self.accuse(now, Some(rank), Sign::Silent(timing.silence)),
+                    },
+                    (None, Some(rank)) => {
+                        self.accuse(now, Some(rank), Sign::StaysBehind(timing.leave));
+                    }
+                    (None, None) => return,
                 }
+                self.end(now, timing.abort, out);
             }
             Phase::Ending { kill_at, kills } if now >= kill_at => {
                 if kills >= 5 {
@@ -481,6 +485,20 @@ impl Core {
             }
             _ => {}
         }
+    }
+
+    /// The launcher of the node of `rank`, where nothing is heard from the whole node while others speak.
+    fn silent_node(&self, now: Time, rank: usize) -> Option<usize> {
+        let attempt = self.attempt.as_ref()?;
+        let name = self.setup.nodes.get(rank)?;
+        let node = self.setup.launchers.iter().position(|n| n == name)?;
+        // Shims beat at different moments, so the others may be a little short of the limit.
+        let limit = self.setup.timing.silence / 2;
+        let speaks = |r: &Rank| r.end.is_none() && now.saturating_sub(r.heard) <= limit;
+        let ranks = || attempt.ranks.iter().zip(&self.setup.nodes);
+        let here = ranks().any(|(r, n)| n == name && speaks(r));
+        let elsewhere = ranks().any(|(r, n)| n != name && speaks(r));
+        (!here && elsewhere).then_some(node)
     }
 
     /// Every launcher has ended: nothing of the attempt is alive.

@@ -20,6 +20,8 @@ pub(crate) struct Bench {
     /// Where private directories of ranks lie.
     pub(crate) tmp: PathBuf,
     pub(crate) timing: &'static str,
+    /// What `HAUL_FAULTS` is for the supervisor.
+    pub(crate) faults: Option<PathBuf>,
     slot: u32,
 }
 
@@ -132,6 +134,7 @@ impl Bench {
             run,
             tmp,
             timing: "",
+            faults: None,
             slot: 1,
         }
     }
@@ -169,6 +172,7 @@ impl Bench {
             .env("HAUL_JOB_ID", job)
             .env("HAUL_TIMING", self.timing)
             .env("TMPDIR", &self.tmp)
+            .envs(self.faults.iter().map(|faults| ("HAUL_FAULTS", faults)))
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())
             .stderr(file)

@@ -174,7 +174,7 @@ fn a_frozen_shim_is_silent_and_is_killed() {
     send(bench.pid_of_shim(1, 1), Signal::SIGSTOP);
     assert_eq!(supervisor.wait(), 3, "{}", supervisor.output());
     let words = bench.verdict(1)["words"].as_str().unwrap().to_owned();
-    step_in(&words, "rank 1 on local0 fell silent for 1.5 s");
+    step_in(&words, "rank 1 on local0 has been silent for 1.5 s");
     bench.assert_clean();
 }
 

@@ -3,6 +3,7 @@
 
 mod bench;
 mod kills;
+mod nodes;
 mod protocol;
 mod requests;
 mod training;

@@ -42,6 +42,30 @@ fn a_job_outlives_its_submitter_and_the_submitter_does_not_wait_for_it() {
 }
 
 #[test]
+fn a_job_holds_no_descriptor_of_the_submitters_shell() {
+    let root = TestRoot::new();
+    let recipe = root.path().join("run.yaml");
+    // Ends by itself, so that a pipe that is held shows as a failure and not as a hang.
+    std::fs::write(
+        &recipe,
+        "name: pipe\nprogram: {command: [\"true\"]}\ntrain: {until: {steps: 3}}\njob: {nodes: 1, ranks_per_node: 1, cores_per_rank: 1}\nenvironment:\n  setup: |\n    for i in $(seq 200); do [ -e go ] || sleep 0.1; done\n    exit 7\n",
+    )
+    .unwrap();
+    let output = Command::new("bash")
+        .args(["-c", r#""$0" submit "$1" 3>&1 4>&1 | cat"#, HAUL])
+        .arg(&recipe)
+        .env("HAUL_ROOT", root.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let state = root.state("1");
+    assert!(
+        matches!(state, JobState::Running | JobState::Queued),
+        "{state:?}"
+    );
+}
+
+#[test]
 fn the_keeper_tells_the_exit_code_and_leaves_no_process_behind() {
     let root = TestRoot::new();
     let script = "setsid sleep 300 & echo $! > a\n(setsid sh -c 'echo $$ > b; trap \"\" TERM; while :; do sleep 0.1; done' &)\nwhile [ ! -s b ]; do sleep 0.01; done\necho $HAUL_JOB_ID\nexit 3\n";

@@ -1,4 +1,4 @@
-//! Waiting on descriptors and passing one to another process.
+//! Waiting on descriptors, passing one to another process, keeping them from children.
 #![allow(unsafe_code)]
 
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
@@ -29,6 +29,39 @@ pub fn readable(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<V
         return Ok(vec![false; fds.len()]);
     }
     Ok(polls.iter().map(|poll| poll.revents != 0).collect())
+}
+
+/// Closes every descriptor above 2 in the programs that this process becomes or starts from now on, whoever opened it.
+pub fn keep_from_children() -> io::Result<()> {
+    // SAFETY: only a flag of descriptors changes; none is closed here.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_close_range,
+            3 as libc::c_uint,
+            libc::c_uint::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
+    };
+    match done {
+        0 => Ok(()),
+        // Before Linux 5.11.
+        _ => mark_each(),
+    }
+}
+
+/// The same by the list of the open ones.
+fn mark_each() -> io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let name = entry?.file_name();
+        let Some(fd) = name.to_str().and_then(|n| n.parse::<i32>().ok()) else {
+            continue;
+        };
+        if fd > 2 {
+            // SAFETY: only a flag changes; one that is closed by now is refused.
+            unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+        }
+    }
+    Ok(())
 }
 
 /// Sends `data` with `fd` attached, in one message.
@@ -77,4 +110,25 @@ pub fn recv_fd(stream: &UnixStream, data: &mut [u8]) -> io::Result<Option<OwnedF
         at += message.bytes;
     }
     Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_kept_from_children_one_by_one_too() {
+        let flags = |fd: &OwnedFd| {
+            // SAFETY: reads a flag of an open descriptor.
+            unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) }
+        };
+        // SAFETY: makes a descriptor that is owned from here on, without the flag.
+        let open = || unsafe { OwnedFd::from_raw_fd(libc::dup(0)) };
+        for keep in [mark_each, keep_from_children] {
+            let fd = open();
+            assert_eq!(flags(&fd) & libc::FD_CLOEXEC, 0);
+            keep().unwrap();
+            assert_eq!(flags(&fd) & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        }
+    }
 }

@@ -155,6 +155,9 @@ fn a_live_owner() {
     live(&[submitted(), launched(1)])
         .step(1, 12)
         .is(State::Training, "step 12 of 400");
+    let mut saving = live(&[submitted(), launched(1)]).step(1, 12);
+    saving.0.progress.saving_step = Some(12);
+    saving.is(State::Saving, "step 12 of 400");
     // Figures of the attempt before say nothing of this one.
     live(&[submitted(), launched(2)])
         .step(1, 12)
