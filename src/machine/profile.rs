@@ -231,11 +231,6 @@ impl Machine {
             cores.saturating_sub(self.node.reserved_cores).max(1) as usize
         })
     }
-
-    /// Are devices cores?
-    pub fn on_cores(&self) -> bool {
-        self.node.devices.is_none()
-    }
 }
 
 fn options(s: &mut Section, name: &'static str, words: &'static str) -> Vec<String> {

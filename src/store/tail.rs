@@ -26,10 +26,6 @@ impl Tail {
         }
     }
 
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Lines that are complete since the last look, without their ends. Bytes that are not UTF-8 are replaced.
     pub fn lines(&mut self) -> Vec<String> {
         let mut lines = Vec::new();

@@ -54,10 +54,6 @@ impl Style {
         self.paint("33", text)
     }
 
-    pub fn blue(self, text: &str) -> String {
-        self.paint("34", text)
-    }
-
     pub fn cyan(self, text: &str) -> String {
         self.paint("36", text)
     }

@@ -33,30 +33,35 @@ pub fn readable(fds: &[BorrowedFd<'_>], limit: Option<Duration>) -> io::Result<V
 
 /// Closes every descriptor above 2 in the programs that this process becomes or starts from now on, whoever opened it.
 pub fn keep_from_children() -> io::Result<()> {
+    // Before Linux 5.11 there is no such call.
+    mark_range(3).or_else(|_| mark_each(3))
+}
+
+/// In one call.
+fn mark_range(first: i32) -> io::Result<()> {
     // SAFETY: only a flag of descriptors changes; none is closed here.
     let done = unsafe {
         libc::syscall(
             libc::SYS_close_range,
-            3 as libc::c_uint,
+            first as libc::c_uint,
             libc::c_uint::MAX,
             libc::CLOSE_RANGE_CLOEXEC,
         )
     };
     match done {
         0 => Ok(()),
-        // Before Linux 5.11.
-        _ => mark_each(),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
 /// The same by the list of the open ones.
-fn mark_each() -> io::Result<()> {
+fn mark_each(first: i32) -> io::Result<()> {
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let name = entry?.file_name();
         let Some(fd) = name.to_str().and_then(|n| n.parse::<i32>().ok()) else {
             continue;
         };
-        if fd > 2 {
+        if fd >= first {
             // SAFETY: only a flag changes; one that is closed by now is refused.
             unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
@@ -122,12 +127,14 @@ mod tests {
             // SAFETY: reads a flag of an open descriptor.
             unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) }
         };
+        // Above what other tests have open, which is theirs.
+        let first = 900;
         // SAFETY: makes a descriptor that is owned from here on, without the flag.
-        let open = || unsafe { OwnedFd::from_raw_fd(libc::dup(0)) };
-        for keep in [mark_each, keep_from_children] {
+        let open = || unsafe { OwnedFd::from_raw_fd(libc::fcntl(2, libc::F_DUPFD, first)) };
+        for keep in [mark_each, mark_range] {
             let fd = open();
             assert_eq!(flags(&fd) & libc::FD_CLOEXEC, 0);
-            keep().unwrap();
+            keep(first).unwrap();
             assert_eq!(flags(&fd) & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
         }
     }

@@ -1,12 +1,13 @@
 //! The files of an attempt that its supervisor writes: metrics.jsonl, ranks.jsonl, binding.jsonl, verdict.json.
 
 use crate::store::publish::publish;
+use crate::store::tail::newest_lines;
 use crate::store::{RunDir, StoreError};
 use crate::supervise::verdict::Verdict;
 use haul_runtime::contract::metrics::Line;
 use serde::Serialize;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -185,18 +186,8 @@ pub(super) fn judge(run: &RunDir, attempt: u32, verdict: &mut Verdict) -> Result
 
 /// The last lines of `who` in a node's log, without time and name; empty when they cannot be read.
 fn last_lines(path: &Path, who: &str) -> Vec<String> {
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut file = File::open(path)?;
-        let len = file.metadata()?.len();
-        file.seek(SeekFrom::Start(len.saturating_sub(LOG_BYTES)))?;
-        let mut text = Vec::new();
-        file.take(LOG_BYTES).read_to_end(&mut text)?;
-        Ok(text)
-    };
-    let text = read().unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let mut lines: Vec<String> = text
-        .lines()
+    let mut lines: Vec<String> = newest_lines(path, LOG_BYTES)
+        .iter()
         .rev()
         .filter_map(|line| {
             let (head, rest) = line.split_once(' ')?.1.split_once(' ')?;
