@@ -18,7 +18,7 @@ use nix::time::{ClockId, clock_gettime};
 const N: usize = 2048;
 const C: usize = 384;
 const F: usize = 1536;
-const CHUNK: usize = 1024;
+const CHUNK: usize = 512;
 const V: usize = 50304;
 const PARAMETERS: usize = 30 << 20;
 const TIME: Duration = Duration::from_millis(400);
