@@ -207,3 +207,15 @@ fn schema_and_completions_go_to_standard_output() {
     }
     assert_eq!(code(&haul(desk.path(), &["completions", "tcsh2"])), 1);
 }
+
+#[test]
+fn a_slurm_machine_is_refused_at_submission_before_anything_is_made() {
+    let desk = tempfile::tempdir().unwrap();
+    assert_eq!(code(&haul(desk.path(), &["init", "new"])), 0);
+    let walltime = ["--machine", "frontier", "--set", "job.walltime=1h"];
+    let args = [&["submit", "new/recipe.yaml"], &walltime[..]].concat();
+    let out = haul(desk.path(), &args);
+    assert_eq!(code(&out), 1, "{}", text(&out.stderr));
+    assert!(text(&out.stderr).contains("submitting to Slurm comes with a later version"));
+    assert!(!desk.path().join("logs").exists());
+}

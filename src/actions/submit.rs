@@ -45,6 +45,12 @@ pub struct Submitted {
 
 /// Makes the run and submits slot 1.
 pub fn submit(order: &Order) -> anyhow::Result<Submitted> {
+    if order.plan.machine.scheduler == SchedulerKind::Slurm {
+        bail!(
+            "machine {} is run by Slurm, and submitting to Slurm comes with a later version; nothing was made (`haul render` shows its scripts)",
+            order.plan.machine.profile
+        );
+    }
     let haul = binary::keep(&order.root, order.binary)
         .context("cannot keep a copy of the binary in the run root")?;
     let mut provenance = order.provenance.clone();
