@@ -13,7 +13,7 @@ use haul_runtime::contract::metrics::{Kind, Line};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -114,6 +114,8 @@ struct Display {
     said: String,
     seen: String,
     stepped: bool,
+    /// Words of metrics lines that were told.
+    notes: BTreeSet<String>,
 }
 
 impl Display {
@@ -138,6 +140,7 @@ impl Display {
             said: String::new(),
             seen: String::new(),
             stepped: false,
+            notes: BTreeSet::new(),
         }
     }
 
@@ -172,6 +175,11 @@ impl Display {
                 self.stepped |= line.kind == Kind::Step;
                 self.speed.take(&line);
                 self.bar.update(&line);
+                if let Some(words) = line.text.filter(|words| self.notes.insert(words.clone())) {
+                    let at = line.step.map(|step| format!("step {step}: "));
+                    self.bar
+                        .event(&format!("{}{words}", at.unwrap_or_default()));
+                }
             }
         }
     }

@@ -353,7 +353,10 @@ impl Shell {
                     })
                     .collect();
                 let told = match reasons.is_empty() {
-                    true => "all were refused before or are gone".to_owned(),
+                    true => format!(
+                        "those in {} were refused before, are incomplete, or are of attempts that the journal does not know",
+                        self.site.run.path().join("checkpoints").display()
+                    ),
                     false => reasons.join("; "),
                 };
                 return Ok((

@@ -48,8 +48,8 @@ pub struct Cli {
 /// Options of every command.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Global {
-    /// Run root: where runs, their logs and checkpoints live [default: ./logs]
-    #[arg(long, global = true, env = "HAUL_ROOT", value_name = "DIR")]
+    /// Run root: where runs, their logs and checkpoints live [env: HAUL_ROOT] [default: ./logs]
+    #[arg(long, global = true, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// Print one JSON document instead of text
     #[arg(long, global = true)]
@@ -117,7 +117,12 @@ pub enum Command {
 /// Parses the command line, carries the command out and maps the outcome to an exit code.
 pub fn main() -> std::process::ExitCode {
     let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+        Ok(mut cli) => {
+            // Set but empty counts as not set.
+            let root = std::env::var_os("HAUL_ROOT").filter(|root| !root.is_empty());
+            cli.global.root = cli.global.root.or(root.map(PathBuf::from));
+            cli
+        }
         Err(error) => {
             let usage = error.use_stderr();
             // Nothing to do when the terminal is gone.
@@ -155,6 +160,15 @@ pub fn main() -> std::process::ExitCode {
     match outcome {
         Ok(exit) => exit.into(),
         Err(error) => {
+            if global.json {
+                let document = serde_json::json!({
+                    "schema": "haul.error/1",
+                    "error": error.to_string(),
+                    "causes": error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>(),
+                });
+                // The exit code tells a reader that has gone.
+                let _ = crate::ui::print(&format!("{document:#}\n"));
+            }
             crate::ui::error(&error);
             Exit::of(&error).into()
         }

@@ -108,7 +108,10 @@ fn name(s: &mut Section) -> Option<Given<String>> {
         && name
             .value
             .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        // `last` names the newest run, and a leading `-` would read as a flag.
+        && name.value != "last"
+        && !name.value.starts_with('-');
     if !good {
         let proposed: String = name
             .value
@@ -118,7 +121,10 @@ fn name(s: &mut Section) -> Option<Given<String>> {
             .take(40)
             .collect();
         let mut fault =
-            Diagnostic::error("name", "a name has 1 to 40 characters of a-z, 0-9 and `-`")
+            Diagnostic::error(
+            "name",
+            "a name has 1 to 40 characters of a-z, 0-9 and `-`, does not begin with `-` and is not `last`",
+        )
                 .at(name.at, "not a name");
         if !proposed.trim_matches('-').is_empty() {
             fault = fault.help(format!("for example `{}`", proposed.trim_matches('-')));

@@ -32,6 +32,15 @@ pub(super) fn read(s: &mut Section) -> Option<Program> {
         return None;
     }
     s.missing("command", "a list such as [python3, train.py]");
+    if let Some(command) = &command
+        && command.value.is_empty()
+    {
+        s.fault(
+            Diagnostic::error("command", "the command is empty")
+                .at(command.at, "")
+                .help("name the program to run, such as [python3, train.py]"),
+        );
+    }
     let mut words = command.map(|c| c.value).unwrap_or_default();
     if let Some(first) = words.first()
         && first.value.is_empty()

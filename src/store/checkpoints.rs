@@ -13,7 +13,7 @@ pub struct Found {
     pub newest: Option<Point>,
     /// Newer ones that are refused, with the reason.
     pub refused: Vec<(Point, String)>,
-    /// Some checkpoint of the lineage was complete at some time.
+    /// Some checkpoint of the run was complete at some time, of the lineage or of attempts that no journal tells of any more.
     pub existed: bool,
 }
 
@@ -40,8 +40,14 @@ pub fn search(run: &RunDir, journal: &[Entry], step: Option<u64>) -> Found {
             _ => {}
         }
     }
+    // A lost journal must not make a run begin again: what lies there counts.
+    let lies = |attempt: &u32| !points(run, *attempt).is_empty();
+    let stray = run.numbers("checkpoints").iter().any(lies);
     let Some((_, head)) = head else {
-        return Found::default();
+        return Found {
+            existed: stray,
+            ..Found::default()
+        };
     };
     let ancestors = lineage(head, |attempt| parents.get(&attempt).copied().flatten());
     let candidates: Vec<Point> = ancestors
@@ -52,7 +58,7 @@ pub fn search(run: &RunDir, journal: &[Entry], step: Option<u64>) -> Found {
     saved.extend(&candidates);
     saved.extend(&unreadable);
     let mut found = Found {
-        existed: !newest(&saved, &ancestors, &[]).is_empty(),
+        existed: stray || !newest(&saved, &ancestors, &[]).is_empty(),
         ..Found::default()
     };
     let wanted = |point: &Point| step.is_none_or(|step| step == point.step);

@@ -130,3 +130,15 @@ fn when_all_are_damaged_the_run_stops() {
         field.assert_clean();
     }
 }
+
+#[test]
+fn a_lost_journal_is_no_reason_to_begin_again() {
+    let field = Field::new();
+    let (run, _) = failed(&field);
+    for entry in std::fs::read_dir(run.bench.run.join("journal")).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let told = Told::of(field.haul(&["resume", "last", "--follow"]));
+    assert_eq!(told.code, 3, "{told:#?}");
+    told.says("starting from nothing would lose the run's work");
+}

@@ -235,7 +235,7 @@ fn train(p: &mut Problems, cfg: &TrainConfig) {
         }
         if cfg.data.validation <= 0.0 {
             let message = "evaluation needs a held-out split".to_owned();
-            let help = "set `data.validation`, such as 0.05, or `train.eval_every` to 0";
+            let help = "set `data.validation`, such as 0.05, or `train.eval.every` to 0";
             p.add("data.validation", message, help);
         }
     }

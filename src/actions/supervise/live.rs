@@ -300,7 +300,8 @@ impl Live {
         text: &str,
     ) -> anyhow::Result<Vec<Event>> {
         let attempt = self.attempt;
-        let line: Line = match serde_json::from_str(text) {
+        let line: Line = match serde_json::from_str(text).or_else(|error| finite(text).ok_or(error))
+        {
             Ok(line) => line,
             Err(error) if self.odd.insert(rank) => {
                 let shown: String = text.chars().take(120).collect();
@@ -476,5 +477,38 @@ impl From<Tell> for crate::control::Down {
                 grace_ms: u64::try_from(grace.as_millis()).unwrap_or(u64::MAX),
             },
         }
+    }
+}
+
+/// A line in which numbers that are not finite stand bare, as Python writes them: they are absent, and the line says so.
+fn finite(text: &str) -> Option<Line> {
+    let mut bare = text.to_owned();
+    for word in ["-Infinity", "Infinity", "NaN"] {
+        for gap in [":", ": "] {
+            bare = bare.replace(&format!("{gap}{word}"), &format!("{gap}null"));
+        }
+    }
+    if bare == text {
+        return None;
+    }
+    let mut line: Line = serde_json::from_str(&bare).ok()?;
+    line.text
+        .get_or_insert_with(|| "a value of this step is not finite (NaN or Infinity)".to_owned());
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_that_is_not_finite_is_a_step_that_says_so() {
+        let line = finite(r#"{"kind":"step","step":10,"loss":NaN,"lr": -Infinity}"#).unwrap();
+        assert_eq!(
+            (line.kind, line.step, line.loss),
+            (Kind::Step, Some(10), None)
+        );
+        assert!(line.text.unwrap().contains("not finite"));
+        assert_eq!(finite(r#"{"kind":"step","step":10,"loss":1,}"#), None);
     }
 }
