@@ -5,6 +5,7 @@
 
 mod attempt;
 mod checkpoints;
+mod late;
 mod live;
 mod record;
 mod recover;
@@ -238,7 +239,7 @@ impl Shell {
         Ok(entries)
     }
 
-    /// Private directories of ranks whose supervisor and launchers were killed.
+    /// Private directories of ranks whose supervisor and launchers were killed; their progress lines are kept.
     fn clear_old_attempts(&self) {
         for attempt in self.site.run.numbers("attempts") {
             let judged = self.site.run.attempt(attempt).join("verdict.json").exists();
@@ -246,9 +247,7 @@ impl Shell {
                 judged,
                 crate::rank::placement::secret(&self.site.run, attempt),
             ) {
-                for rank in 0..self.site.plan.world() {
-                    crate::rank::scratch::remove(&secret, rank);
-                }
+                late::gather(&self.site.run, attempt, &secret, self.site.plan.world());
             }
         }
     }
@@ -304,9 +303,7 @@ impl Shell {
                 self.ended = Some(End::Left(words));
             }
             Action::Finish { outcome, words } => {
-                if let Some(live) = self.live.take() {
-                    live.close();
-                }
+                self.live = None;
                 say(&words);
                 self.journal.append(Entry_::Finished {
                     outcome,
@@ -499,9 +496,7 @@ impl Shell {
         attempt: u32,
         mut verdict: crate::supervise::verdict::Verdict,
     ) -> anyhow::Result<()> {
-        if let Some(live) = self.live.take() {
-            live.close();
-        }
+        self.live = None;
         record::judge(&self.site.run, attempt, &mut verdict)?;
         self.said = verdict.log.last().cloned();
         say(&format!("attempt {attempt}: {}", verdict.words));

@@ -103,8 +103,12 @@ fn changed(run: &RunDir) -> Option<[(i64, i64); 2]> {
 
 /// Looks at a run in full.
 pub fn look(run: &RunDir) -> Result<Seen, StoreError> {
-    let (entries, damaged) = journal::read(run)?;
-    let facts = facts(run, entries);
+    let (entries, mut damaged) = journal::read(run)?;
+    let mut facts = facts(run, entries);
+    if matches!(facts.job, Some((_, JobState::Ended(_)))) {
+        // Its supervisor may have written its last words between the two looks.
+        (facts.entries, damaged) = journal::read(run)?;
+    }
     let Standing { state, words } = judge(&facts);
     let time = |entry: Option<&Entry>| entry.map(|e| e.time.clone());
     let finished = facts

@@ -111,6 +111,8 @@ pub enum Down {
     Welcome(Welcome),
     /// The supervisor lives.
     Beat,
+    /// The end of the program is on record, with all progress lines before it.
+    Noted,
     /// Ask the program to save.
     Save,
     /// Ask the program to save and leave with code 75.

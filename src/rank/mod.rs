@@ -14,7 +14,7 @@ pub mod scratch;
 pub mod shim;
 pub mod signals;
 
-pub use shim::{Options, late, run};
+pub use shim::{Options, run};
 
 use std::path::PathBuf;
 

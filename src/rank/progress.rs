@@ -1,6 +1,5 @@
 //! The progress file of a rank: whole lines as they are appended, in batches that fit in a frame.
 
-use crate::store::tail::newest;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -37,11 +36,6 @@ impl Tail {
     /// The next lines, empty when there are none at the moment. Call again until it is.
     pub fn lines(&mut self) -> Vec<String> {
         self.read().unwrap_or_default()
-    }
-
-    /// The last whole lines of the file, within `limit` bytes.
-    pub fn last_lines(&self, limit: u64) -> io::Result<Vec<u8>> {
-        newest(&self.path, limit)
     }
 
     fn read(&mut self) -> io::Result<Vec<String>> {
@@ -128,8 +122,5 @@ mod tests {
         let mut file = File::create(&path).unwrap();
         file.write_all(b"again\n").unwrap();
         assert_eq!(tail.lines(), ["again"]);
-        file.write_all(b"two\nthree\ntorn").unwrap();
-        assert_eq!(tail.last_lines(1 << 20).unwrap(), b"again\ntwo\nthree\n");
-        assert_eq!(tail.last_lines(14).unwrap(), b"three\n");
     }
 }

@@ -2,9 +2,15 @@
 
 use super::RankError;
 use crate::control::Secret;
+use crate::store::RunDir;
+use crate::store::publish::replace;
+use crate::store::tail::newest;
 use haul_runtime::contract::env;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+
+/// Bytes of progress lines that are kept when the supervisor may not have heard them.
+const LATE: u64 = 4 << 20;
 
 /// Removed when dropped.
 #[derive(Debug)]
@@ -17,10 +23,21 @@ pub fn path(secret: &Secret, rank: usize) -> PathBuf {
     std::env::temp_dir().join(format!("haul-{name}"))
 }
 
-/// Removes what a killed shim has left.
-pub fn remove(secret: &Secret, rank: usize) {
+/// File of the progress lines of `rank` that the supervisor of `attempt` may not have heard.
+pub fn late(run: &RunDir, attempt: u32, rank: usize) -> PathBuf {
+    let name = format!("rank-{rank}.jsonl");
+    run.attempt(attempt).join("late").join(name)
+}
+
+/// Removes what a killed shim has left, after its progress lines are kept in `late`.
+pub fn rescue(secret: &Secret, rank: usize, late: &Path) -> Result<(), RankError> {
+    let path = path(secret, rank);
     // Mostly there is none.
-    let _ = std::fs::remove_dir_all(path(secret, rank));
+    if !path.exists() {
+        return Ok(());
+    }
+    let scratch = Scratch(path);
+    scratch.leave_progress(late)
 }
 
 impl Scratch {
@@ -52,6 +69,24 @@ impl Scratch {
         self.0.join("control")
     }
 
+    /// Copies the newest progress lines to `late`.
+    pub fn leave_progress(&self, late: &Path) -> Result<(), RankError> {
+        let progress = self.progress();
+        let lines = match newest(&progress, LATE) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            lines => lines.map_err(RankError::io("read", progress))?,
+        };
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let directory = late.parent().unwrap_or(late);
+        std::fs::create_dir_all(directory).map_err(RankError::io("create", directory))?;
+        replace(late, &lines).map_err(|error| RankError::Damaged {
+            path: late.to_owned(),
+            reason: error.to_string(),
+        })
+    }
+
     /// Asks the program to save and leave.
     pub fn ask_stop(&self) {
         touch(&self.control().join(env::CONTROL_STOP));
@@ -75,4 +110,29 @@ fn touch(path: &Path) {
         .append(true)
         .create(true)
         .open(path);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_shim_leaves_is_kept_up_to_the_last_whole_line_and_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&dir.path().to_string_lossy().as_bytes()[..8]);
+        bytes[8..12].copy_from_slice(&std::process::id().to_le_bytes());
+        let secret = Secret::new(bytes);
+        let late = late(&RunDir::new(dir.path()), 3, 1);
+        rescue(&secret, 1, &late).unwrap();
+        std::mem::forget(Scratch::create(&secret, 1).unwrap());
+        rescue(&secret, 1, &late).unwrap();
+        assert!(!late.exists() && !path(&secret, 1).exists());
+        let scratch = Scratch::create(&secret, 1).unwrap();
+        std::fs::write(scratch.progress(), "one\ntwo\ntor").unwrap();
+        std::mem::forget(scratch);
+        rescue(&secret, 1, &late).unwrap();
+        assert_eq!(std::fs::read(&late).unwrap(), b"one\ntwo\n");
+        assert!(!path(&secret, 1).exists());
+    }
 }

@@ -5,7 +5,7 @@ use super::log::{Log, Part};
 use super::placement::{self, Placement};
 use super::program::{Program, Start};
 use super::progress::Tail;
-use super::scratch::Scratch;
+use super::scratch::{Scratch, late};
 use super::{RankError, bind, orphans, signals};
 use crate::control::{Down, Ended, Up, Welcome};
 use crate::store::RunDir;
@@ -25,14 +25,8 @@ const TICK: Duration = Duration::from_millis(25);
 /// How often the supervisor hears from a shim with nothing to tell.
 const BEAT: Duration = Duration::from_millis(500);
 
-/// Bytes of progress lines that are left for the next supervisor.
-const LATE: u64 = 4 << 20;
-
-/// File of the progress lines of `rank` that the supervisor of `attempt` may not have read before it was killed.
-pub fn late(run: &RunDir, attempt: u32, rank: usize) -> PathBuf {
-    let name = format!("rank-{rank}.jsonl");
-    run.attempt(attempt).join("late").join(name)
-}
+/// How long the supervisor may take to note the end of the program.
+const FAREWELL: Duration = Duration::from_secs(5);
 
 /// What `haul rank` is told.
 #[derive(Debug, Clone)]
@@ -127,7 +121,6 @@ pub fn run(options: &Options) -> Result<u8, RankError> {
         killed: false,
         orphaned: None,
         late: late(&run, options.attempt, options.rank),
-        lost: false,
         heard: Instant::now(),
         beat: Instant::now(),
     };
@@ -171,6 +164,19 @@ fn wait_for_welcome(received: &Receiver<Event>) -> Option<Welcome> {
     }
 }
 
+/// Whether the supervisor has noted the end of the program, and with it all that was said before.
+fn noted(received: &Receiver<Event>) -> bool {
+    let until = Instant::now() + FAREWELL;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        match received.recv_timeout(left) {
+            Ok(Event::Down(Down::Noted)) => return true,
+            Ok(Event::Closed) | Err(_) => return false,
+            Ok(_) => {}
+        }
+    }
+}
+
 /// The trainer contract.
 fn variables(
     options: &Options,
@@ -206,9 +212,8 @@ struct Watch {
     killed: bool,
     /// The supervisor was lost; the program is ended then.
     orphaned: Option<Instant>,
-    /// Where the rank's last progress lines are left when the supervisor was lost.
+    /// Where the rank's last progress lines are left when the supervisor may not have heard them.
     late: PathBuf,
-    lost: bool,
     heard: Instant,
     beat: Instant,
 }
@@ -270,7 +275,7 @@ impl Watch {
             ),
         };
         self.link.send(&Up::Exit(ended));
-        if self.lost {
+        if !noted(received) {
             self.leave_progress();
         }
         u8::try_from(code).unwrap_or(1)
@@ -282,7 +287,7 @@ impl Watch {
             Down::Save => self.scratch.ask_save(),
             Down::Stop => self.scratch.ask_stop(),
             Down::Abort { grace_ms } => self.abort(Duration::from_millis(*grace_ms)),
-            Down::Welcome(_) | Down::Beat | Down::Unknown => {}
+            Down::Welcome(_) | Down::Beat | Down::Noted | Down::Unknown => {}
         }
     }
 
@@ -299,7 +304,6 @@ impl Watch {
     }
 
     fn lost(&mut self, why: &str) {
-        self.lost = true;
         if self.orphaned.is_some() || self.ending.is_some() {
             return;
         }
@@ -312,16 +316,9 @@ impl Watch {
         self.orphaned = Some(Instant::now() + grace);
     }
 
-    /// What the supervisor may not have read, for the next one.
     fn leave_progress(&mut self) {
-        let copied = self.tail.last_lines(LATE).and_then(|lines| {
-            let directory = self.late.parent().unwrap_or(&self.late);
-            std::fs::create_dir_all(directory)?;
-            std::fs::write(&self.late, lines)
-        });
-        if let Err(error) = copied {
-            let path = self.late.display();
-            let words = format!("haul: cannot write {path}: {error}; progress lines are lost");
+        if let Err(error) = self.scratch.leave_progress(&self.late) {
+            let words = format!("haul: {error}; progress lines are lost");
             self.log.line(words.as_bytes(), Part::Start);
         }
     }

@@ -2,12 +2,12 @@
 
 use super::attempt::{Prepared, Site};
 use super::checkpoints::{self, Foreign};
+use super::late;
 use super::record::{RankEvent, Record, now};
 use super::server::{News, Outgoing, Peer};
 use super::{Launcher, say};
 use crate::control::{Down, Up, Welcome};
 use crate::plan::Program;
-use crate::rank::scratch;
 use crate::store::journal::{Event as Entry, Journal};
 use crate::supervise::classify::Status;
 use crate::supervise::core::{Event, Tell};
@@ -265,6 +265,9 @@ impl Live {
                 self.exited.insert(rank);
                 self.record
                     .rank(rank, &node, &RankEvent::Exit(ended.clone()));
+                if let Some((_, sender)) = self.peers.get(&rank) {
+                    sender.send(&Down::Noted);
+                }
                 events.extend(self.pointer_now(site, journal)?);
                 events.push(match (ended.error, ended.code, ended.signal) {
                     (Some(words), ..) => Event::NotStarted {
@@ -437,9 +440,18 @@ impl Live {
         site: &Site,
         journal: &mut Journal,
     ) -> anyhow::Result<Vec<Event>> {
-        let events = self.pointer_now(site, journal)?;
         let lines = self.merge.finish();
         self.record.metrics(&lines);
+        let (attempt, world) = (self.attempt, site.plan.world());
+        late::gather(&site.run, attempt, &self.prepared.secret, world);
+        let mut events = Vec::new();
+        for (rank, line) in late::unheld(&site.run, attempt, world) {
+            events.extend(self.line(site, journal, rank, &line)?);
+        }
+        let lines = self.merge.finish();
+        self.record.metrics(&lines);
+        late::forget(&site.run, attempt);
+        events.extend(self.pointer_now(site, journal)?);
         Ok(events)
     }
 
@@ -455,13 +467,6 @@ impl Live {
             }
         }
         Ok(())
-    }
-
-    /// The attempt is over: removes what killed shims have left.
-    pub(super) fn close(self) {
-        for rank in 0..self.prepared.placement.ranks.len() {
-            scratch::remove(&self.prepared.secret, rank);
-        }
     }
 }
 

@@ -1,15 +1,13 @@
 //! What an attempt left behind whose supervisor was killed: late progress lines, a checkpoint nobody has committed.
 
 use super::checkpoints::{self, Foreign};
+use super::late;
 use super::record::Record;
 use crate::plan::{Plan, Program};
-use crate::rank::late;
 use crate::store::RunDir;
 use crate::store::journal::{Entry, Event};
 use crate::supervise::merge::Merge;
 use haul_runtime::contract::checkpoint::Point;
-use haul_runtime::contract::metrics::{Kind, Line};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A checkpoint that was committed here, with the name its program gave it.
@@ -68,37 +66,18 @@ pub(super) fn recover(
 
 /// Appends to metrics.jsonl what the ranks have left and it does not hold; returns the last step told.
 fn progress(run: &RunDir, attempt: u32, world: usize) -> anyhow::Result<Option<u64>> {
-    let files: Vec<_> = (0..world)
-        .map(|rank| (rank, late(run, attempt, rank)))
-        .filter(|(_, path)| path.exists())
-        .collect();
-    if files.is_empty() {
-        return Ok(None);
-    }
-    let parse = |text: &str| -> Vec<Line> {
-        text.lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
-    };
-    let held = std::fs::read_to_string(run.metrics(attempt)).unwrap_or_default();
-    let held: BTreeSet<(Kind, u64)> = parse(&held)
-        .iter()
-        .filter_map(|line| Some((line.kind, line.step?)))
-        .collect();
-    let new = |line: &Line| {
-        line.kind != Kind::Note && line.step.is_some_and(|s| !held.contains(&(line.kind, s)))
-    };
+    let late = late::unheld(run, attempt, world);
     let mut merge = Merge::new(attempt, world);
     let mut lines = Vec::new();
-    for (rank, path) in &files {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        for line in parse(&text).into_iter().filter(new) {
-            lines.extend(merge.take(*rank, line, Duration::ZERO, None));
+    for (rank, line) in late {
+        if let Ok(line) = serde_json::from_str(&line) {
+            lines.extend(merge.take(rank, line, Duration::ZERO, None));
         }
     }
     lines.extend(merge.finish());
-    Record::open(run, attempt)?.metrics(&lines);
-    // Gone when they are merged; if that fails they are merged again, which adds nothing.
-    let _ = std::fs::remove_dir_all(run.attempt(attempt).join("late"));
+    if !lines.is_empty() {
+        Record::open(run, attempt)?.metrics(&lines);
+    }
+    late::forget(run, attempt);
     Ok(lines.iter().filter_map(|line| line.step).max())
 }
