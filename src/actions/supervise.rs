@@ -304,6 +304,7 @@ impl Shell {
             }
             Action::Finish { outcome, words } => {
                 self.live = None;
+                late::merge_all(&self.site.run, self.site.plan.world())?;
                 say(&words);
                 self.journal.append(Entry_::Finished {
                     outcome,
@@ -328,6 +329,7 @@ impl Shell {
 
     fn try_choose(&mut self) -> anyhow::Result<(u32, Choice)> {
         let entries = self.entries()?;
+        late::merge_all(&self.site.run, self.site.plan.world())?;
         let found = search(&self.site.run, &entries, None);
         for (at, reason) in &found.refused {
             say(&format!(

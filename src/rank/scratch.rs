@@ -6,15 +6,22 @@ use crate::store::RunDir;
 use crate::store::publish::replace;
 use crate::store::tail::newest;
 use haul_runtime::contract::env;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::File;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// Bytes of progress lines that are kept when the supervisor may not have heard them.
 const LATE: u64 = 4 << 20;
 
-/// Removed when dropped.
+/// Removed when dropped; locked while its shim lives.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub struct Scratch {
+    path: PathBuf,
+    /// Absent where the file system knows no locks.
+    _lock: Option<Flock<File>>,
+}
 
 /// Where the directory of `rank` lies. Whoever knows the secret can tell, so launcher and supervisor can remove
 /// it when the shim was killed.
@@ -29,15 +36,24 @@ pub fn late(run: &RunDir, attempt: u32, rank: usize) -> PathBuf {
     run.attempt(attempt).join("late").join(name)
 }
 
-/// Removes what a killed shim has left, after its progress lines are kept in `late`.
+/// Removes what a killed shim has left, after its progress lines are kept in `late`. That of a live one stays.
 pub fn rescue(secret: &Secret, rank: usize, late: &Path) -> Result<(), RankError> {
     let path = path(secret, rank);
     // Mostly there is none.
     if !path.exists() {
         return Ok(());
     }
-    let scratch = Scratch(path);
+    let lock = match lock(&path) {
+        Err(Errno::EWOULDBLOCK) => return Ok(()),
+        lock => lock.ok(),
+    };
+    let scratch = Scratch { path, _lock: lock };
     scratch.leave_progress(late)
+}
+
+fn lock(path: &Path) -> Result<Flock<File>, Errno> {
+    let directory = File::open(path).map_err(|_| Errno::ENOENT)?;
+    Flock::lock(directory, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| error)
 }
 
 impl Scratch {
@@ -49,7 +65,8 @@ impl Scratch {
         builder
             .create(&path)
             .map_err(RankError::io("create", &path))?;
-        let scratch = Scratch(path);
+        let lock = lock(&path).ok();
+        let scratch = Scratch { path, _lock: lock };
         let control = scratch.control();
         builder
             .create(&control)
@@ -61,12 +78,12 @@ impl Scratch {
 
     /// For `HAUL_PROGRESS`.
     pub fn progress(&self) -> PathBuf {
-        self.0.join("progress")
+        self.path.join("progress")
     }
 
     /// For `HAUL_CONTROL`.
     pub fn control(&self) -> PathBuf {
-        self.0.join("control")
+        self.path.join("control")
     }
 
     /// Copies the newest progress lines to `late`.
@@ -100,7 +117,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let _ = std::fs::remove_dir_all(&self.path);
     }
 }
 
@@ -116,6 +133,12 @@ fn touch(path: &Path) {
 mod tests {
     use super::*;
 
+    /// The end of a shim that has no time to clean up.
+    fn kill(mut scratch: Scratch) {
+        scratch._lock = None;
+        std::mem::forget(scratch);
+    }
+
     #[test]
     fn what_a_killed_shim_leaves_is_kept_up_to_the_last_whole_line_and_removed() {
         let dir = tempfile::tempdir().unwrap();
@@ -125,12 +148,14 @@ mod tests {
         let secret = Secret::new(bytes);
         let late = late(&RunDir::new(dir.path()), 3, 1);
         rescue(&secret, 1, &late).unwrap();
-        std::mem::forget(Scratch::create(&secret, 1).unwrap());
+        kill(Scratch::create(&secret, 1).unwrap());
         rescue(&secret, 1, &late).unwrap();
         assert!(!late.exists() && !path(&secret, 1).exists());
         let scratch = Scratch::create(&secret, 1).unwrap();
         std::fs::write(scratch.progress(), "one\ntwo\ntor").unwrap();
-        std::mem::forget(scratch);
+        rescue(&secret, 1, &late).unwrap();
+        assert!(scratch.progress().exists(), "that of a live shim");
+        kill(scratch);
         rescue(&secret, 1, &late).unwrap();
         assert_eq!(std::fs::read(&late).unwrap(), b"one\ntwo\n");
         assert!(!path(&secret, 1).exists());

@@ -1,11 +1,14 @@
 //! Progress lines that reached no supervisor: of shims that were killed or lost it. They lie in `attempts/<n>/late/`.
 
+use super::record::Record;
 use super::say;
 use crate::control::Secret;
 use crate::rank::scratch;
 use crate::store::RunDir;
+use crate::supervise::merge::Merge;
 use haul_runtime::contract::metrics::{Kind, Line};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// Takes what killed shims have left on this machine.
 pub(super) fn gather(run: &RunDir, attempt: u32, secret: &Secret, world: usize) {
@@ -45,6 +48,31 @@ pub(super) fn unheld(run: &RunDir, attempt: u32, world: usize) -> Vec<(usize, St
         );
     }
     lines
+}
+
+/// Appends to metrics.jsonl what it does not hold; returns the last step told.
+pub(super) fn merge(run: &RunDir, attempt: u32, world: usize) -> anyhow::Result<Option<u64>> {
+    let mut merge = Merge::new(attempt, world);
+    let mut lines = Vec::new();
+    for (rank, line) in unheld(run, attempt, world) {
+        if let Ok(line) = serde_json::from_str(&line) {
+            lines.extend(merge.take(rank, line, Duration::ZERO, None));
+        }
+    }
+    lines.extend(merge.finish());
+    if !lines.is_empty() {
+        Record::open(run, attempt)?.metrics(&lines);
+    }
+    forget(run, attempt);
+    Ok(lines.iter().filter_map(|line| line.step).max())
+}
+
+/// [`merge`] for all attempts: ranks that lost their supervisor may go on, and save, while another reigns.
+pub(super) fn merge_all(run: &RunDir, world: usize) -> anyhow::Result<()> {
+    for attempt in run.numbers("attempts") {
+        merge(run, attempt, world)?;
+    }
+    Ok(())
 }
 
 /// They are merged; if this fails they are merged again, which adds nothing.

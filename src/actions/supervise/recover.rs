@@ -2,13 +2,10 @@
 
 use super::checkpoints::{self, Foreign};
 use super::late;
-use super::record::Record;
 use crate::plan::{Plan, Program};
 use crate::store::RunDir;
 use crate::store::journal::{Entry, Event};
-use crate::supervise::merge::Merge;
 use haul_runtime::contract::checkpoint::Point;
-use std::time::Duration;
 
 /// A checkpoint that was committed here, with the name its program gave it.
 pub(super) type Committed = (Point, String);
@@ -33,7 +30,7 @@ pub(super) fn recover(
     if run.attempt(attempt).join("verdict.json").exists() {
         return Ok(None);
     }
-    let last_step = progress(run, attempt, plan.world())?;
+    let last_step = late::merge(run, attempt, plan.world())?;
     if plan.program == Program::Bundled {
         return Ok(None);
     }
@@ -62,22 +59,4 @@ pub(super) fn recover(
             None
         }
     })
-}
-
-/// Appends to metrics.jsonl what the ranks have left and it does not hold; returns the last step told.
-fn progress(run: &RunDir, attempt: u32, world: usize) -> anyhow::Result<Option<u64>> {
-    let late = late::unheld(run, attempt, world);
-    let mut merge = Merge::new(attempt, world);
-    let mut lines = Vec::new();
-    for (rank, line) in late {
-        if let Ok(line) = serde_json::from_str(&line) {
-            lines.extend(merge.take(rank, line, Duration::ZERO, None));
-        }
-    }
-    lines.extend(merge.finish());
-    if !lines.is_empty() {
-        Record::open(run, attempt)?.metrics(&lines);
-    }
-    late::forget(run, attempt);
-    Ok(lines.iter().filter_map(|line| line.step).max())
 }

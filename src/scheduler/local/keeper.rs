@@ -3,6 +3,7 @@
 //! Three short steps lead to it, none a child of the submitter for longer than the start: [`detach`] (a session of its own, then a
 //! second process that nobody waits for), [`keep`] (the keeper), [`become_job`] (a session for the job, then `bash job.sh`).
 
+use super::alive;
 use super::faults::Faults;
 use super::processes::{descendants, send};
 use super::{Asked, Holder, JOB_END, JOB_ID, now, read};
@@ -73,6 +74,7 @@ pub fn keep(directory: &Path) -> anyhow::Result<()> {
         // Whoever saw the submitter die has given the job up.
         Published::Before => return Ok(()),
     }
+    let _alive = alive::hold(directory)?;
     let end = match start(directory, &asked.request) {
         Ok(lead) => Keeper::new(directory, asked.request, lead).run(&wakes),
         Err(error) => End::untimed(How::NotStarted(format!("{error:#}"))),
@@ -99,18 +101,25 @@ pub fn become_job(directory: &Path, script: &Path) -> anyhow::Result<()> {
 
 /// Ends what a dead keeper has left running.
 pub(super) fn end_without_keeper(directory: &Path, how: Cancel) {
-    let Some(Holder::Process { process, .. }) = read(&directory.join("state")) else {
-        return;
+    let lead = match read(&directory.join("state")) {
+        Some(Holder::Process { process, .. }) if process.life() == Life::Alive => Some(process.pid),
+        _ => None,
     };
-    if process.life() != Life::Alive {
-        return;
-    }
-    match how {
-        Cancel::Term => send(process.pid, Signal::SIGTERM),
-        Cancel::Kill => {
-            let below = descendants(process.pid);
-            send(process.pid, Signal::SIGKILL);
+    match (lead, how) {
+        (Some(pid), Cancel::Term) => send(pid, Signal::SIGTERM),
+        (Some(pid), Cancel::Kill) => {
+            let below = descendants(pid);
+            send(pid, Signal::SIGKILL);
             below.into_iter().for_each(|pid| send(pid, Signal::SIGKILL));
+        }
+        (None, _) => {
+            let signal = match how {
+                Cancel::Term => Signal::SIGTERM,
+                Cancel::Kill => Signal::SIGKILL,
+            };
+            for pid in alive::holders(directory) {
+                send(pid, signal);
+            }
         }
     }
 }

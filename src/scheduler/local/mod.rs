@@ -1,9 +1,10 @@
 //! The local scheduler: a keeper process a job, files under `<root>/.local/`, no daemon.
 //!
 //! `<root>/.local/<job>/` holds `request` (what to run), `job` (the keeper's identity: the job exists), `state` (the identity of the job's
-//! own process: it runs), `ending` (how that process ended) and `end` (nothing of the job is left). Each is published once and exclusively, so whoever finds one missing behind a dead
+//! own process: it runs), `ending` (how that process ended), `end` (nothing of the job is left) and `alive` (locked while anything of it lives). Each is published once and exclusively, so whoever finds one missing behind a dead
 //! process can publish a void in its place, and a late process that finds the void stops: no time-out decides.
 
+mod alive;
 mod faults;
 mod keeper;
 mod processes;
@@ -267,8 +268,14 @@ fn state(directory: &Path) -> JobState {
         },
     };
     // The keeper may have written the end just before it was gone.
-    if let Some(end) = read_end(directory, "end").or_else(|| read_end(directory, "ending")) {
+    if let Some(end) = read_end(directory, "end") {
         return JobState::Ended(end);
+    }
+    if let Some(end) = read_end(directory, "ending") {
+        return match alive::is_held(directory) {
+            true => JobState::Ending(end),
+            false => JobState::Ended(end),
+        };
     }
     if let Err(error) = void(&directory.join("state"), &reason) {
         return JobState::Unknown(error.to_string());
@@ -277,6 +284,10 @@ fn state(directory: &Path) -> JobState {
         Some(Holder::Void { .. }) => JobState::Ended(End::untimed(How::NotStarted(reason))),
         Some(lead) => match lead.life() {
             Life::Alive => JobState::Unwatched(reason),
+            // Its ranks end by themselves, within the grace of those that lost their supervisor.
+            Life::Dead if alive::is_held(directory) => {
+                JobState::Ending(End::untimed(How::Lost(reason)))
+            }
             Life::Dead => JobState::Ended(End::untimed(How::Lost(reason))),
             Life::Unknown => JobState::Unknown(reason),
         },
