@@ -50,6 +50,25 @@ impl Merge {
         }
     }
 
+    /// Goes on behind the lines that metrics.jsonl holds.
+    pub fn after(attempt: u32, world: usize, held: &[Line]) -> Merge {
+        let mut merge = Merge::new(attempt, world);
+        for line in held {
+            if let (Kind::Step | Kind::Skip | Kind::Eval | Kind::Save, Some(step)) =
+                (line.kind, line.step)
+            {
+                match merge.written.get_mut(&(line.kind, step)) {
+                    Some(first) => fill(first, line),
+                    None => merge.remember(line.kind, step, line),
+                }
+                if line.kind == Kind::Step {
+                    merge.newest = merge.newest.max(Some(step));
+                }
+            }
+        }
+        merge
+    }
+
     /// Takes a line of `rank` that arrived at `now` (since the launch) and returns the lines to write.
     /// `time` is the supervisor's, for lines without one; absent when it is not known when the line came.
     pub fn take(
@@ -114,10 +133,22 @@ impl Merge {
     fn step(&mut self, rank: usize, step: u64, line: Line, now: Duration) -> Vec<Line> {
         self.expected.insert(rank);
         if self.newest.is_some_and(|newest| step <= newest) {
-            return match self.written.get(&(Kind::Step, step)).cloned() {
-                Some(first) => self.compare(rank, &first, &line),
-                None => Vec::new(),
+            let Some(mut first) = self.written.get(&(Kind::Step, step)).cloned() else {
+                return Vec::new();
             };
+            let mut lines = self.compare(rank, &first, &line);
+            if tells_more(&line, &first) {
+                let mut more = Line::new(Kind::Step);
+                (more.attempt, more.step) = (line.attempt, line.step);
+                more.time.clone_from(&line.time);
+                (more.tokens, more.loss) = (line.tokens, line.loss);
+                more.loss_bits.clone_from(&line.loss_bits);
+                (more.grad_norm, more.lr) = (line.grad_norm, line.lr);
+                fill(&mut first, &line);
+                self.remember(Kind::Step, step, &first);
+                lines.push(more);
+            }
+            return lines;
         }
         let mut notes = Vec::new();
         if let Some(pending) = self.pending.get(&step) {
@@ -222,6 +253,23 @@ impl Merge {
         }
         notes
     }
+}
+
+/// Whether `line` has a figure of the step that `first` lacks.
+pub fn tells_more(line: &Line, first: &Line) -> bool {
+    let figures = |line: &Line| {
+        [
+            line.loss.is_some(),
+            line.tokens.is_some(),
+            line.grad_norm.is_some(),
+            line.lr.is_some(),
+        ]
+    };
+    let has = figures(first);
+    figures(line)
+        .iter()
+        .zip(has)
+        .any(|(more, has)| *more && !has)
 }
 
 /// Puts what `line` tells where `first` tells nothing.
@@ -353,6 +401,28 @@ mod tests {
         assert_eq!(merge.take(0, line(3), ms(801), T).len(), 1);
         assert!(merge.take(0, line(4), ms(900), T).is_empty());
         assert_eq!(merge.finish().len(), 1);
+    }
+
+    #[test]
+    fn figures_that_come_late_are_added() {
+        let mut merge = Merge::new(1, 2);
+        let second = step(r#"{"kind":"step","step":1,"step_seconds":1.0}"#);
+        merge.take(1, second.clone(), ms(0), T);
+        let written = merge.due(ms(600));
+        assert_eq!((written.len(), written[0].loss), (1, None));
+        let first = step(r#"{"kind":"step","step":1,"loss":2.5,"step_seconds":1.5}"#);
+        for mut merge in [merge, Merge::after(1, 2, &written)] {
+            let lines = merge.take(0, first.clone(), ms(700), T);
+            let [line] = &lines[..] else {
+                panic!("{lines:?}")
+            };
+            assert_eq!(
+                (line.step, line.loss, line.step_seconds),
+                (Some(1), Some(2.5), None)
+            );
+            assert!(merge.take(0, first.clone(), ms(701), T).is_empty());
+            assert!(merge.take(1, second.clone(), ms(701), T).is_empty());
+        }
     }
 
     #[test]

@@ -5,9 +5,9 @@ use super::say;
 use crate::control::Secret;
 use crate::rank::scratch;
 use crate::store::RunDir;
-use crate::supervise::merge::Merge;
+use crate::supervise::merge::{Merge, tells_more};
 use haul_runtime::contract::metrics::{Kind, Line};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Takes what killed shims have left on this machine.
@@ -21,8 +21,17 @@ pub(super) fn gather(run: &RunDir, attempt: u32, secret: &Secret, world: usize) 
     }
 }
 
-/// The lines, with their rank, that metrics.jsonl does not hold.
-pub(super) fn unheld(run: &RunDir, attempt: u32, world: usize) -> Vec<(usize, String)> {
+/// What the ranks have left.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    /// With their rank, those that tell something new.
+    pub lines: Vec<(usize, String)>,
+    /// Lines of metrics.jsonl.
+    held: Vec<Line>,
+}
+
+/// Reads what the ranks have left.
+pub(super) fn read(run: &RunDir, attempt: u32, world: usize) -> Late {
     let files: Vec<(usize, String)> = (0..world)
         .filter_map(|rank| {
             let path = scratch::late(run, attempt, rank);
@@ -30,31 +39,47 @@ pub(super) fn unheld(run: &RunDir, attempt: u32, world: usize) -> Vec<(usize, St
         })
         .collect();
     if files.is_empty() {
-        return Vec::new();
+        return Late::default();
     }
-    let key = |text: &str| {
-        let line: Line = serde_json::from_str(text).ok()?;
-        Some((line.kind, line.step?)).filter(|(kind, _)| *kind != Kind::Note)
-    };
     let held = std::fs::read_to_string(run.metrics(attempt)).unwrap_or_default();
-    let held: BTreeSet<(Kind, u64)> = held.lines().filter_map(key).collect();
-    let mut lines = Vec::new();
-    for (rank, text) in &files {
-        let new = |line: &&str| key(line).is_some_and(|key| !held.contains(&key));
-        lines.extend(
-            text.lines()
-                .filter(new)
-                .map(|line| (*rank, line.to_owned())),
-        );
+    let held: Vec<Line> = held
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let mut known: BTreeMap<(Kind, u64), Vec<&Line>> = BTreeMap::new();
+    for line in &held {
+        if let Some(step) = line.step {
+            known.entry((line.kind, step)).or_default().push(line);
+        }
     }
-    lines
+    let is_new = |text: &&str| {
+        let Ok(line) = serde_json::from_str::<Line>(text) else {
+            return false;
+        };
+        match line.step.filter(|_| line.kind != Kind::Note) {
+            None => false,
+            Some(step) => match known.get(&(line.kind, step)) {
+                None => true,
+                Some(first) => first.iter().all(|first| tells_more(&line, first)),
+            },
+        }
+    };
+    let lines = files.iter().flat_map(|(rank, text)| {
+        let new = text.lines().filter(is_new);
+        new.map(|line| (*rank, line.to_owned()))
+    });
+    Late {
+        lines: lines.collect(),
+        held,
+    }
 }
 
 /// Appends to metrics.jsonl what it does not hold; returns the last step told.
 pub(super) fn merge(run: &RunDir, attempt: u32, world: usize) -> anyhow::Result<Option<u64>> {
-    let mut merge = Merge::new(attempt, world);
+    let late = read(run, attempt, world);
+    let mut merge = Merge::after(attempt, world, &late.held);
     let mut lines = Vec::new();
-    for (rank, line) in unheld(run, attempt, world) {
+    for (rank, line) in late.lines {
         if let Ok(line) = serde_json::from_str(&line) {
             lines.extend(merge.take(rank, line, Duration::ZERO, None));
         }

@@ -440,12 +440,10 @@ impl Live {
         site: &Site,
         journal: &mut Journal,
     ) -> anyhow::Result<Vec<Event>> {
-        let lines = self.merge.finish();
-        self.record.metrics(&lines);
         let (attempt, world) = (self.attempt, site.plan.world());
         late::gather(&site.run, attempt, &self.prepared.secret, world);
         let mut events = Vec::new();
-        for (rank, line) in late::unheld(&site.run, attempt, world) {
+        for (rank, line) in late::read(&site.run, attempt, world).lines {
             events.extend(self.line(site, journal, rank, &line)?);
         }
         let lines = self.merge.finish();
