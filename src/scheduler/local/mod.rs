@@ -89,8 +89,6 @@ impl Local {
         let directory = self.root.local_job(&job);
         let tokens = self.tokens(&request.token);
         std::fs::create_dir_all(&tokens).map_err(StoreError::io("create", &tokens))?;
-        // The name is entered before the keeper starts: a look-up never misses a job that exists.
-        publish(&tokens.join(&job), b"")?;
         let asked = Asked {
             submitter: Process::own(),
             request: request.clone(),
@@ -99,6 +97,9 @@ impl Local {
             &directory.join("request"),
             &serde_json::to_vec(&asked).unwrap_or_default(),
         )?;
+        // After the request, by which a job that is found is judged; before the keeper starts, so that a look-up never
+        // misses a job that exists.
+        publish(&tokens.join(&job), b"")?;
         Ok(job)
     }
 
