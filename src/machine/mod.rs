@@ -1,5 +1,6 @@
 //! Where a recipe runs: machine profiles and the user's config.
 
+pub mod hostlist;
 pub mod profile;
 pub mod user;
 
