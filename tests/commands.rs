@@ -8,14 +8,18 @@ use std::process::{Command, Output};
 
 /// Runs `haul` in `directory`, where nobody has a config.
 fn haul(directory: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_haul"))
+    command(directory, args).output().unwrap()
+}
+
+fn command(directory: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haul"));
+    command
         .args(args)
         .current_dir(directory)
         .env_remove("HAUL_ROOT")
         .env_remove("HAUL_MACHINE")
-        .env("XDG_CONFIG_HOME", directory.join("config"))
-        .output()
-        .unwrap()
+        .env("XDG_CONFIG_HOME", directory.join("config"));
+    command
 }
 
 fn code(out: &Output) -> i32 {
@@ -209,13 +213,16 @@ fn schema_and_completions_go_to_standard_output() {
 }
 
 #[test]
-fn a_slurm_machine_is_refused_at_submission_before_anything_is_made() {
+fn without_sbatch_a_slurm_machine_is_refused_before_anything_is_made() {
     let desk = tempfile::tempdir().unwrap();
     assert_eq!(code(&haul(desk.path(), &["init", "new"])), 0);
     let walltime = ["--machine", "frontier", "--set", "job.walltime=1h"];
     let args = [&["submit", "new/recipe.yaml"], &walltime[..]].concat();
-    let out = haul(desk.path(), &args);
+    let out = command(desk.path(), &args)
+        .env("PATH", desk.path())
+        .output()
+        .unwrap();
     assert_eq!(code(&out), 1, "{}", text(&out.stderr));
-    assert!(text(&out.stderr).contains("submitting to Slurm comes with a later version"));
+    assert!(text(&out.stderr).contains("no `sbatch` here"));
     assert!(!desk.path().join("logs").exists());
 }

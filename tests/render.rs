@@ -71,6 +71,9 @@ fn scripts_look_as_they_should() {
         ("quickstart_local", quickstart, "local"),
         ("foreign_local", FOREIGN, "local"),
         ("foreign_slurm", FOREIGN, "frontier"),
+        ("foreign_lumi_g", FOREIGN, "lumi-g"),
+        ("foreign_slurm_cpu", FOREIGN, "slurm-cpu"),
+        ("foreign_slurm_gpu", FOREIGN, "slurm-gpu"),
     ] {
         let scripts = scripts(&checked(text, machine), None).unwrap();
         bash_reads(&scripts.job);

@@ -2,7 +2,6 @@
 
 use super::standing::State;
 use super::view::{self, View};
-use crate::plan::SchedulerKind;
 use crate::scheduler::{Cancel, JobState};
 use crate::store::claim;
 use crate::store::identity::{Life, Process};
@@ -43,9 +42,7 @@ pub fn cancel(run: &RunDir, how: How, say: &mut dyn FnMut(&str)) -> anyhow::Resu
         How::Now => say("asked to stop; waiting for it"),
     }
     let begin = Instant::now();
-    let kind =
-        view::plan(run, seen.view.slot).map_or(SchedulerKind::Local, |plan| plan.machine.scheduler);
-    let scheduler = view::scheduler(run, kind)?;
+    let scheduler = view::scheduler_of(run, view::plan(run, seen.view.slot).as_ref())?;
     let mut asked = 0;
     loop {
         let seen = view::look(run)?;

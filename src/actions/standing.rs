@@ -154,12 +154,22 @@ fn owned(facts: &Facts, job: &str, life: Life, state: Option<&JobState>) -> Stan
             ),
         ),
         (Life::Unknown, Some(JobState::Running)) => live(facts),
-        (Life::Dead, Some(JobState::Running | JobState::Unwatched(_) | JobState::Queued)) => {
-            standing(
-                State::Stopping,
-                format!("the supervisor has ended; job {job} is being ended"),
-            )
-        }
+        (
+            Life::Dead,
+            Some(
+                JobState::Running
+                | JobState::Unwatched(_)
+                | JobState::Queued
+                | JobState::Waiting(_),
+            ),
+        ) => standing(
+            State::Stopping,
+            format!("the supervisor has ended; job {job} is being ended"),
+        ),
+        (Life::Unknown, Some(JobState::Queued | JobState::Waiting(_))) => standing(
+            State::Queued,
+            format!("job {job} was put back into the queue"),
+        ),
         (Life::Dead, None) => standing(
             State::Failed,
             format!("the supervisor of job {job} was killed, and nobody saw how"),
@@ -221,6 +231,7 @@ fn live(facts: &Facts) -> Standing {
 fn unclaimed(facts: &Facts, job: &str, state: &JobState) -> Standing {
     match state {
         JobState::Queued => standing(State::Queued, format!("job {job} waits to start")),
+        JobState::Waiting(why) => standing(State::Queued, format!("job {job}: {why}")),
         JobState::Running => standing(
             State::Starting,
             format!("job {job} has started, its supervisor not yet"),

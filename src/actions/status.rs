@@ -184,6 +184,7 @@ fn job(view: &View, state: Option<&JobState>) -> String {
     };
     let state = match state {
         Some(JobState::Queued) => "queued".into(),
+        Some(JobState::Waiting(why)) => format!("queued: {why}"),
         Some(JobState::Running) => "running".into(),
         Some(JobState::Unwatched(reason)) => format!("running; {reason}"),
         Some(JobState::Ending(end)) => format!("{}, being cleaned up", end.words()),

@@ -1,10 +1,9 @@
 //! Use case: makes the directory of a run and submits its first job. Returns at once; the run goes on without the submitter.
 
-use super::view::token;
+use super::view::{scheduler, token};
 use crate::plan::{Plan, SchedulerKind};
 use crate::render::JobContext;
-use crate::scheduler::local::Local;
-use crate::scheduler::{Request, Scheduler, SubmitError};
+use crate::scheduler::{Request, SubmitError};
 use crate::store::identity::Process;
 use crate::store::journal::{Event, Journal};
 use crate::store::publish::{Published, publish, sync_directory};
@@ -45,9 +44,9 @@ pub struct Submitted {
 
 /// Makes the run and submits slot 1.
 pub fn submit(order: &Order) -> anyhow::Result<Submitted> {
-    if order.plan.machine.scheduler == SchedulerKind::Slurm {
+    if order.plan.machine.scheduler == SchedulerKind::Slurm && !has("sbatch") {
         bail!(
-            "machine {} is run by Slurm, and submitting to Slurm comes with a later version; nothing was made (`haul render` shows its scripts)",
+            "machine {} is run by Slurm, and there is no `sbatch` here: submit on a login node of it; nothing was made (`haul render` shows its scripts)",
             order.plan.machine.profile
         );
     }
@@ -173,10 +172,7 @@ pub fn drive(
     journal: &mut Journal,
     known: Known,
 ) -> anyhow::Result<Outcome> {
-    let scheduler: Box<dyn Scheduler> = match plan.machine.scheduler {
-        SchedulerKind::Local => Box::new(Local::new(run.root(), haul.to_path_buf())),
-        SchedulerKind::Slurm => bail!("Slurm comes with a later version"),
-    };
+    let scheduler = scheduler(&run.root(), Some(&plan.machine), haul);
     let name = token(run, slot);
     let request = Request::new(
         name.clone(),
@@ -235,6 +231,12 @@ pub fn own_binary(run: &RunDir) -> anyhow::Result<PathBuf> {
         );
     }
     Ok(path)
+}
+
+/// Whether a command is on the path.
+fn has(command: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(command).exists())
 }
 
 fn host() -> String {

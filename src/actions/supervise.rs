@@ -11,7 +11,9 @@ mod record;
 mod recover;
 mod requests;
 mod server;
+mod site;
 
+use crate::machine::hostlist;
 use crate::plan::{Plan, SCHEMA};
 use crate::rank::orphans;
 use crate::store::RunDir;
@@ -132,19 +134,27 @@ impl Shell {
             .collect();
         orphans::inherit()?;
         let journal = Journal::open(&run, "supervisor")?;
+        let nodes = site::Nodes::of(&plan)?;
+        // What tells no end of the job gets one from the plan.
+        let job_end = options.job_end.or_else(|| {
+            let limit = plan.job.walltime_seconds.filter(|_| nodes.srun)?;
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            Some(now.ok()?.as_secs() + limit)
+        });
         let site = Site {
             haul: std::env::current_exe().context("cannot find this binary")?,
             run,
             slot: options.slot,
             epoch: journal.epoch(),
             plan,
-            job_end: options.job_end,
+            nodes,
+            job_end,
         };
         let core = Core::new(Setup {
             nodes: (0..site.plan.world())
-                .map(|rank| crate::launch::node_name(site.node_of(rank)))
+                .map(|rank| site.node_of(rank))
                 .collect(),
-            launchers: site.nodes(),
+            launchers: site.nodes.launchers(),
             failures: site.plan.restart.failures,
             timing: options.timing,
         });
@@ -283,7 +293,8 @@ impl Shell {
             }
             Action::KillLaunchers { .. } => {
                 if let Some(live) = &self.live {
-                    live.kill_launchers();
+                    let job = self.options.job.as_deref();
+                    live.kill_launchers(job.filter(|_| self.site.nodes.srun));
                 }
             }
             Action::MarkUnreadable { at, mut words } => {
@@ -376,7 +387,8 @@ impl Shell {
             slot: self.options.slot,
             parent,
         })?;
-        let nodes = self.site.nodes();
+        let nodes = self.site.nodes.names.clone();
+        let launchers = self.site.nodes.launchers().len();
         let fail = |launcher: usize, words: &str| {
             [
                 Event::LaunchFailed {
@@ -399,18 +411,18 @@ impl Shell {
             Ok(prepared) => prepared,
             Err(error) => {
                 let words = format!("{error:#}");
-                return Ok((0..nodes.len()).flat_map(|i| fail(i, &words)).collect());
+                return Ok((0..launchers).flat_map(|i| fail(i, &words)).collect());
             }
         };
         let mut live = match Live::new(&self.site, attempt, parent, prepared) {
             Ok(live) => live,
             Err(error) => {
                 let words = format!("{error:#}");
-                return Ok((0..nodes.len()).flat_map(|i| fail(i, &words)).collect());
+                return Ok((0..launchers).flat_map(|i| fail(i, &words)).collect());
             }
         };
         let mut events = Vec::new();
-        for node in 0..nodes.len() {
+        for node in 0..launchers {
             match live.start_launcher(&self.site, node, self.inputs.0.clone()) {
                 Ok(()) => {}
                 Err(error) => events.extend(fail(node, &format!("{error:#}"))),
@@ -427,7 +439,7 @@ impl Shell {
         say(&format!(
             "attempt {attempt}: {world} {} on {}{from}",
             if world == 1 { "rank" } else { "ranks" },
-            nodes.join(", ")
+            hostlist::fold(&nodes)
         ));
         self.journal.append(Entry_::Launched {
             attempt,
@@ -467,12 +479,15 @@ impl Shell {
             }
         }
         // All of the node are dead, so their connections end; what they said before counts.
-        let node = crate::launch::node_name(index);
+        let node = match self.site.nodes.srun {
+            true => None,
+            false => self.site.nodes.names.get(index).cloned(),
+        };
         let until = tokio::time::Instant::now() + FAREWELL;
         while self
             .live
             .as_ref()
-            .is_some_and(|live| live.hears_from(&node))
+            .is_some_and(|live| live.hears_from(node.as_deref()))
         {
             match tokio::time::timeout_at(until, self.news.1.recv()).await {
                 Ok(Some((attempt, news))) => self.heard(attempt, news).await?,

@@ -3,19 +3,21 @@
 use super::progress::{self, Progress};
 use super::standing::{Claimed, Facts, Standing, State, judge};
 use super::submit::submitter;
-use crate::plan::{Plan, Program, SchedulerKind};
+use crate::plan::{MachineFacts, Plan, Program, SchedulerKind};
 use crate::scheduler::local::Local;
+use crate::scheduler::slurm::Slurm;
 use crate::scheduler::{JobState, Scheduler};
 use crate::store::claim::{CLOSED, newest};
 use crate::store::identity::Life;
 use crate::store::journal::{self, Entry, Event, Verdict};
 use crate::store::publish::cache;
-use crate::store::{RunDir, StoreError};
+use crate::store::{Root, RunDir, StoreError};
 use crate::supervise::submission::{self, Known, Slot};
 use haul_runtime::contract::Until;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// What people and programs are told of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -44,6 +46,9 @@ struct Kept {
     view: View,
 }
 
+/// While the record of a run is no older than this, Slurm is not asked whether it runs.
+const BEAT: Duration = Duration::from_secs(60);
+
 /// Everything seen of a run, in detail.
 #[derive(Debug, Clone)]
 pub struct Seen {
@@ -54,15 +59,36 @@ pub struct Seen {
     pub job: Option<JobState>,
 }
 
-/// The scheduler of a run.
-pub fn scheduler(run: &RunDir, kind: SchedulerKind) -> anyhow::Result<Box<dyn Scheduler>> {
-    match kind {
-        SchedulerKind::Local => {
-            let haul = std::env::current_exe()?;
-            Ok(Box::new(Local::new(run.root(), haul)))
+/// The scheduler that the jobs of a plan are under, for runs of `root`; `haul` is the binary that local jobs are kept by.
+pub fn scheduler(root: &Root, machine: Option<&MachineFacts>, haul: &Path) -> Box<dyn Scheduler> {
+    match machine {
+        Some(machine) if machine.scheduler == SchedulerKind::Slurm => {
+            Box::new(slurm(root, machine))
         }
-        SchedulerKind::Slurm => anyhow::bail!("Slurm comes with a later version"),
+        _ => Box::new(Local::new(root.clone(), haul.to_path_buf())),
     }
+}
+
+/// Slurm, for the user to whom the root belongs.
+pub fn slurm(root: &Root, machine: &MachineFacts) -> Slurm {
+    let owner = std::fs::metadata(root.path()).map_or_else(
+        |_| nix::unistd::getuid(),
+        |meta| nix::unistd::Uid::from_raw(meta.uid()),
+    );
+    let user = nix::unistd::User::from_uid(owner).ok().flatten();
+    let user = user.map_or_else(|| owner.to_string(), |user| user.name);
+    let floor = Duration::from_secs(machine.poll_floor.unwrap_or_default());
+    Slurm::new(root, user, floor)
+}
+
+/// [`scheduler`] of a run, for looking and cancelling.
+pub fn scheduler_of(run: &RunDir, plan: Option<&Plan>) -> anyhow::Result<Box<dyn Scheduler>> {
+    let haul = std::env::current_exe()?;
+    Ok(scheduler(
+        &run.root(),
+        plan.map(|plan| &plan.machine),
+        &haul,
+    ))
 }
 
 /// Looks at a run; for one that is over this reads one file.
@@ -147,9 +173,6 @@ fn facts(run: &RunDir, entries: Vec<Entry>) -> Facts {
             job: owner.job,
         },
     };
-    let kind = plan
-        .as_ref()
-        .map_or(SchedulerKind::Local, |p| p.machine.scheduler);
     let mut progress = progress::newest(run);
     if plan.as_ref().is_some_and(|p| p.program == Program::Bundled) {
         progress.saving_step = progress::saving(run, &progress);
@@ -157,7 +180,7 @@ fn facts(run: &RunDir, entries: Vec<Entry>) -> Facts {
     Facts {
         slot,
         submitter: submitter(run, slot).map(|p| p.life()),
-        job: job(run, slot, kind, &entries, &claim),
+        job: job(run, slot, plan.as_ref(), &entries, &claim),
         claim,
         request: request(run),
         progress,
@@ -203,7 +226,7 @@ fn request(run: &RunDir) -> Option<String> {
 fn jobs(
     run: &RunDir,
     slot: u32,
-    kind: SchedulerKind,
+    plan: Option<&Plan>,
     entries: &[Entry],
 ) -> Vec<(String, JobState)> {
     let mut jobs: Vec<String> = entries
@@ -213,13 +236,19 @@ fn jobs(
             _ => None,
         })
         .collect();
-    let Ok(scheduler) = scheduler(run, kind) else {
-        let unknown = JobState::Unknown("its scheduler comes with a later version".into());
-        return jobs.into_iter().map(|j| (j, unknown.clone())).collect();
+    let scheduler = match scheduler_of(run, plan) {
+        Ok(scheduler) => scheduler,
+        Err(error) => {
+            let unknown = JobState::Unknown(error.to_string());
+            return jobs.into_iter().map(|j| (j, unknown.clone())).collect();
+        }
     };
-    for job in scheduler.look_up(&token(run, slot)).unwrap_or_default() {
-        if !jobs.contains(&job) {
-            jobs.push(job);
+    // Each look-up is a question to Slurm, so it is asked only for a job that the journal does not name.
+    if jobs.is_empty() || !is_slurm(plan) {
+        for job in scheduler.look_up(&token(run, slot)).unwrap_or_default() {
+            if !jobs.contains(&job) {
+                jobs.push(job);
+            }
         }
     }
     let states = scheduler.states(&jobs);
@@ -228,14 +257,40 @@ fn jobs(
         .collect()
 }
 
+fn is_slurm(plan: Option<&Plan>) -> bool {
+    plan.is_some_and(|plan| plan.machine.scheduler == SchedulerKind::Slurm)
+}
+
+/// Whether the newest attempt has written a metrics line lately. A clock that differs costs a question to Slurm, or
+/// delays one.
+fn beats(run: &RunDir) -> bool {
+    let newest = run.numbers("attempts").last().copied();
+    let changed = newest.and_then(|attempt| {
+        std::fs::metadata(run.metrics(attempt))
+            .ok()?
+            .modified()
+            .ok()
+    });
+    changed.is_some_and(|at| at.elapsed().unwrap_or_default() < BEAT)
+}
+
 fn job(
     run: &RunDir,
     slot: u32,
-    kind: SchedulerKind,
+    plan: Option<&Plan>,
     entries: &[Entry],
     claim: &Claimed,
 ) -> Option<(String, JobState)> {
-    let mut jobs = jobs(run, slot, kind, entries);
+    if let Claimed::Owner {
+        job: owner,
+        life: Life::Unknown,
+    } = claim
+        && is_slurm(plan)
+        && beats(run)
+    {
+        return Some((owner.clone(), JobState::Running));
+    }
+    let mut jobs = jobs(run, slot, plan, entries);
     if let Claimed::Owner { job: owner, .. } = claim
         && let Some(at) = jobs.iter().position(|(job, _)| job == owner)
     {
@@ -275,8 +330,7 @@ pub fn slots(run: &RunDir, entries: &[Entry]) -> Vec<Slot> {
     numbers
         .into_iter()
         .map(|number| {
-            let kind = plan(run, number).map_or(SchedulerKind::Local, |p| p.machine.scheduler);
-            let states = jobs(run, number, kind, entries);
+            let states = jobs(run, number, plan(run, number).as_ref(), entries);
             Slot {
                 number,
                 known: known(entries, number),
@@ -314,7 +368,7 @@ fn together(states: &[(String, JobState)]) -> submission::Job {
         )
     }) {
         submission::Job::Running
-    } else if any(|s| matches!(s, JobState::Queued)) {
+    } else if any(|s| matches!(s, JobState::Queued | JobState::Waiting(_))) {
         submission::Job::Queued
     } else if let Some(reason) = unknown {
         submission::Job::Unknown(reason)

@@ -17,7 +17,7 @@ pub struct Command {
     #[arg(long)]
     supervisor: SocketAddr,
     /// Number of the rank [default: the task's number under Slurm]
-    #[arg(long, env = "SLURM_PROCID")]
+    #[arg(long)]
     rank: Option<usize>,
     /// The program and its arguments
     #[arg(last = true, required = true)]
@@ -26,10 +26,22 @@ pub struct Command {
 
 impl Command {
     pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
+        // A task of srun is told its number and its node by Slurm.
+        let (rank, node) = match self.rank {
+            Some(rank) => (rank, None),
+            None => {
+                let number = std::env::var("SLURM_PROCID")
+                    .ok()
+                    .and_then(|n| n.parse().ok());
+                let rank = number.ok_or(RankError::NotLaunched("SLURM_PROCID"))?;
+                (rank, std::env::var("SLURMD_NODENAME").ok())
+            }
+        };
         let code = rank::run(&rank::Options {
             run_dir: self.run,
             attempt: self.attempt,
-            rank: self.rank.ok_or(RankError::NotLaunched("SLURM_PROCID"))?,
+            rank,
+            node,
             supervisor: self.supervisor,
             command: self.command,
             timing: timing(),
@@ -38,7 +50,13 @@ impl Command {
     }
 }
 
-/// How long things may take: the defaults, or what HAUL_TIMING says in tests.
+/// How long things may take: the defaults of the scheduler, or what HAUL_TIMING says in tests.
 pub(super) fn timing() -> Timing {
-    std::env::var("HAUL_TIMING").map_or_else(|_| Timing::default(), |text| Timing::parse(&text))
+    // A local job inside an allocation has an id of its own.
+    let set = |name| std::env::var_os(name).is_some();
+    match std::env::var("HAUL_TIMING") {
+        Ok(text) => Timing::parse(&text),
+        Err(_) if set("SLURM_JOB_ID") && !set("HAUL_JOB_ID") => Timing::cluster(),
+        Err(_) => Timing::default(),
+    }
 }

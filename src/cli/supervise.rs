@@ -16,11 +16,16 @@ pub struct Command {
     #[arg(long, env = "HAUL_JOB_ID")]
     job_id: Option<String>,
     /// How often the scheduler has started this job again
-    #[arg(long, env = "HAUL_RESTART_COUNT", default_value_t = 0)]
-    restart_count: u32,
+    #[arg(long, env = "HAUL_RESTART_COUNT")]
+    restart_count: Option<u32>,
     /// Unix seconds of the job's time limit
     #[arg(long, env = "HAUL_JOB_END")]
     job_end: Option<u64>,
+}
+
+/// A variable of the Slurm job that this process is in.
+fn slurm<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 impl Command {
@@ -28,9 +33,12 @@ impl Command {
         let end = supervise::run(Options {
             run_dir: self.run,
             slot: self.slot,
-            job: self.job_id,
-            restart: self.restart_count,
-            job_end: self.job_end,
+            job: self.job_id.or_else(|| slurm("SLURM_JOB_ID")),
+            restart: self
+                .restart_count
+                .or_else(|| slurm("SLURM_RESTART_COUNT"))
+                .unwrap_or(0),
+            job_end: self.job_end.or_else(|| slurm("SLURM_JOB_END_TIME")),
             timing: super::rank::timing(),
         })?;
         Ok(match end {

@@ -111,7 +111,8 @@ pub fn fold<S: AsRef<str>>(names: &[S]) -> String {
     let all: BTreeSet<(String, usize, Option<u64>)> =
         names.iter().map(|name| split(name.as_ref())).collect();
     // Numbers of one width that follow one another, by prefix and width.
-    let mut groups: Vec<(String, usize, Vec<(u64, u64)>)> = Vec::new();
+    type Ranges = Vec<(u64, u64)>;
+    let mut groups: Vec<(String, usize, Ranges)> = Vec::new();
     for (prefix, width, number) in all {
         let Some(number) = number else {
             groups.push((prefix, width, Vec::new()));
@@ -178,10 +179,16 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
-        for list in ["n[1", "n1]", "n[[1]]", "n[]", "n[a-b]", "n[3-1]", "n[1-]", "n[-1]"] {
+        for list in [
+            "n[1", "n1]", "n[[1]]", "n[]", "n[a-b]", "n[3-1]", "n[1-]", "n[-1]",
+        ] {
             assert!(expand(list).is_err(), "{list}");
         }
-        for list in ["n[1-99999999999]", "a[1-999]b[1-999]", "n[1-18446744073709551615]"] {
+        for list in [
+            "n[1-99999999999]",
+            "a[1-999]b[1-999]",
+            "n[1-18446744073709551615]",
+        ] {
             assert_eq!(expand(list), Err(HostlistError::TooLong), "{list}");
         }
     }

@@ -19,6 +19,15 @@ const EMBEDDED: &[(&str, &str)] = &[
         "frontier",
         include_str!("../../recipes/machines/frontier.yaml"),
     ),
+    ("lumi-g", include_str!("../../recipes/machines/lumi-g.yaml")),
+    (
+        "slurm-cpu",
+        include_str!("../../recipes/machines/slurm-cpu.yaml"),
+    ),
+    (
+        "slurm-gpu",
+        include_str!("../../recipes/machines/slurm-gpu.yaml"),
+    ),
 ];
 
 /// Who named the profile, and what a relative path is relative to.
@@ -109,7 +118,7 @@ mod tests {
         assert_eq!(
             read("summit-x").1,
             [
-                "no machine profile is called `summit-x` (profiles are `local` or `frontier`; a file is named by its path)"
+                "no machine profile is called `summit-x` (profiles are `local`, `frontier`, `lumi-g`, `slurm-cpu` or `slurm-gpu`; a file is named by its path)"
             ]
         );
     }

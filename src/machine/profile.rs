@@ -238,6 +238,9 @@ fn options(s: &mut Section, name: &'static str, words: &'static str) -> Vec<Stri
     given.into_iter().map(|text| text.value).collect()
 }
 
+/// Seconds between two queries where the profile does not say.
+const POLL_FLOOR: u64 = 30;
+
 fn scheduler(s: &mut Section) -> Option<Scheduler> {
     let kind = s.choice(
         "kind",
@@ -266,7 +269,7 @@ fn scheduler(s: &mut Section) -> Option<Scheduler> {
     let requeue = s.flag_or("requeue", "Does the site requeue jobs by itself?", false);
     Some(Scheduler {
         kind: kind.value,
-        poll_floor: poll_floor.map_or(0, |p| p.value),
+        poll_floor: poll_floor.map_or(POLL_FLOOR, |p| p.value),
         chain: chain.value,
         sbatch_from_compute: sbatch_from_compute.value,
         requeue: requeue.value,

@@ -83,6 +83,12 @@ pub struct MachineFacts {
     pub binding: Binding,
     /// Where the start of job scripts tells how to submit by hand.
     pub submit_command: String,
+    /// Seconds between two queries at least; of Slurm only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_floor: Option<u64>,
+    /// Network interface that supervisor and ranks listen on; absent: one that leads off the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -87,6 +87,11 @@ fn plan(
                 SchedulerKind::Local => "bash".into(),
                 SchedulerKind::Slurm => "sbatch".into(),
             },
+            poll_floor: match machine.scheduler.kind {
+                SchedulerKind::Local => None,
+                SchedulerKind::Slurm => Some(machine.scheduler.poll_floor),
+            },
+            interface: machine.node.interface.clone(),
         },
         mesh: layout.mesh?,
         threads: layout.cores_per_rank,

@@ -53,6 +53,12 @@ pub enum RankError {
         rank: usize,
         path: PathBuf,
     },
+    #[error("rank {rank} was placed on {planned} and was started on {here}")]
+    Elsewhere {
+        rank: usize,
+        planned: String,
+        here: String,
+    },
     #[error("{0} is not set; `haul rank` is started by launch.sh of an attempt")]
     NotLaunched(&'static str),
 }

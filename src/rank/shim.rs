@@ -34,6 +34,8 @@ pub struct Options {
     pub run_dir: PathBuf,
     pub attempt: u32,
     pub rank: usize,
+    /// Where this is, if whoever started it says so.
+    pub node: Option<String>,
     pub supervisor: SocketAddr,
     pub command: Vec<String>,
     pub timing: Timing,
@@ -79,6 +81,13 @@ pub fn run(options: &Options) -> Result<u8, RankError> {
             rank: options.rank,
             path: run.attempt(options.attempt).join("placement.json"),
         })?;
+    if let Some(here) = options.node.as_ref().filter(|here| **here != place.node) {
+        return Err(RankError::Elsewhere {
+            rank: options.rank,
+            planned: place.node.clone(),
+            here: here.clone(),
+        });
+    }
     let caller = Caller {
         attempt: options.attempt,
         rank: Some(options.rank),

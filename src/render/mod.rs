@@ -128,7 +128,7 @@ impl Templates {
             )?;
         }
         let walltime = plan.job.walltime_seconds.unwrap_or(0);
-        let output = format!("{}/slurm-%j.out", path(&job_dir)?.replace('%', "%%"));
+        let output = format!("{}/job.out", path(&job_dir)?.replace('%', "%%"));
         let header = self.sbatch(&json!({
             "slurm": plan.machine.scheduler == SchedulerKind::Slurm,
             "token": plain("the job's name", &context.token)?,

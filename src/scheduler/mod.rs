@@ -1,6 +1,7 @@
 //! Schedulers: submit, look up, tell states, cancel. One trait; [`local`] carries it out on this machine.
 
 pub mod local;
+pub mod slurm;
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -48,6 +49,8 @@ impl Request {
 pub enum JobState {
     /// Accepted, not started.
     Queued,
+    /// Accepted, not started, for the reason in words.
+    Waiting(String),
     Running,
     /// The job's process runs, but whoever should end it at its limit and see its end is gone; the reason in words.
     Unwatched(String),
@@ -83,6 +86,8 @@ pub enum How {
     NotStarted(String),
     /// Nobody saw the end, but it is over; the reason in words.
     Lost(String),
+    /// The scheduler tells it in words such as "ran out of memory".
+    Told(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +95,10 @@ pub enum How {
 pub enum Because {
     Walltime,
     Cancelled,
+    /// Of the nodes.
+    Nodes,
+    Memory,
+    Preempted,
     #[serde(other)]
     Unknown,
 }
@@ -112,6 +121,7 @@ impl End {
             How::Signalled(number) => format!("was ended by {}", signal_name(*number)),
             How::NotStarted(reason) => format!("never started: {reason}"),
             How::Lost(reason) => return format!("ended unseen: {reason}"),
+            How::Told(words) => return words.clone(),
         };
         match self.because {
             Some(Because::Walltime) => format!("{how} at the walltime limit"),

@@ -69,6 +69,8 @@ fn plan(setup: &Setup) -> Plan {
         name: "shell".into(),
         fingerprint: "f".repeat(64),
         machine: MachineFacts {
+            poll_floor: None,
+            interface: None,
             profile: "local".into(),
             scheduler: SchedulerKind::Local,
             confirmed: false,

@@ -1,15 +1,16 @@
 //! The making of an attempt: directory, secret, placement, launch.sh, its port, its launchers.
 
 use super::server::{self, Door, News};
+use super::site::Nodes;
 use crate::control::{Bind, Secret};
 use crate::plan::placement::{place, places};
-use crate::plan::{Binding, Plan, SchedulerKind};
+use crate::plan::{Binding, Plan};
 use crate::rank::placement::{Place, Placement, SCHEMA};
 use crate::rank::{bind, link};
 use crate::render::{LaunchContext, launch_script};
 use crate::store::RunDir;
 use crate::store::publish::publish;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use haul_runtime::contract::checkpoint::Point;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -27,6 +28,7 @@ pub(super) struct Site {
     pub slot: u32,
     pub epoch: u64,
     pub plan: Plan,
+    pub nodes: Nodes,
     /// Unix seconds of the time limit.
     pub job_end: Option<u64>,
 }
@@ -40,6 +42,8 @@ pub(super) struct Prepared {
     pub load_from: Option<PathBuf>,
     pub master: (String, u16),
     pub script: PathBuf,
+    /// Each rank takes an even part of the cores of its node, which has so many ranks.
+    pub share: Option<usize>,
     pub server: JoinHandle<()>,
 }
 
@@ -50,16 +54,10 @@ impl Drop for Prepared {
 }
 
 impl Site {
-    /// Nodes by name; each has a launcher of its own.
-    pub(super) fn nodes(&self) -> Vec<String> {
-        (0..self.plan.job.nodes)
-            .map(crate::launch::node_name)
-            .collect()
-    }
-
-    /// Node of each rank.
-    pub(super) fn node_of(&self, rank: usize) -> usize {
-        place(rank, self.plan.job.ranks_per_node.max(1)).node
+    /// Name of the node of a rank.
+    pub(super) fn node_of(&self, rank: usize) -> String {
+        let node = place(rank, self.plan.job.ranks_per_node.max(1)).node;
+        self.nodes.names.get(node).cloned().unwrap_or_default()
     }
 
     /// Reserves the next attempt's number by making its directory.
@@ -88,9 +86,6 @@ impl Site {
         parent: Option<Point>,
         tell: mpsc::Sender<(u32, News)>,
     ) -> anyhow::Result<Prepared> {
-        if self.plan.machine.scheduler != SchedulerKind::Local {
-            bail!("launching under Slurm comes with a later version");
-        }
         let directory = self.run.attempt(attempt);
         let save_dir = self.run.checkpoints(attempt);
         for directory in [&directory.join("logs"), &save_dir] {
@@ -103,9 +98,10 @@ impl Site {
             &directory.join("placement.json"),
             &serde_json::to_vec_pretty(&placement)?,
         )?;
-        let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        let address = self.nodes.address;
+        let listener = tokio::net::TcpListener::bind((address, 0))
             .await
-            .context("cannot listen on 127.0.0.1")?;
+            .with_context(|| format!("cannot listen on {address}"))?;
         let supervisor: SocketAddr = listener.local_addr()?;
         let load_from = parent.map(|at| super::checkpoints::load_path(&self.run, at));
         let context = LaunchContext {
@@ -133,10 +129,14 @@ impl Site {
             save_dir,
             load_from,
             master: (
-                Ipv4Addr::LOCALHOST.to_string(),
-                master_port(self.run.path(), attempt),
+                address.to_string(),
+                master_port(address, self.run.path(), attempt),
             ),
             script,
+            share: match (self.nodes.srun, self.plan.machine.binding) {
+                (true, Binding::Even) => Some(self.plan.job.ranks_per_node),
+                _ => None,
+            },
             server: tokio::spawn(server::serve(listener, door, tell)),
         })
     }
@@ -167,12 +167,12 @@ impl Site {
         let ranks = places(self.plan.job.nodes, self.plan.job.ranks_per_node)
             .map(|at| Place {
                 rank: at.rank,
-                node: crate::launch::node_name(at.node),
+                node: self.nodes.names.get(at.node).cloned().unwrap_or_default(),
                 local_rank: at.local_rank,
                 // Virtual nodes share this machine, so all ranks of the job share its cores.
                 cores: match self.plan.machine.binding {
-                    Binding::Even => Some(bind::share(&cores, at.rank, world)),
-                    Binding::None => None,
+                    Binding::Even if !self.nodes.srun => Some(bind::share(&cores, at.rank, world)),
+                    _ => None,
                 },
             })
             .collect();
@@ -205,15 +205,19 @@ impl Site {
 
 impl Prepared {
     pub(super) fn bind(&self, rank: usize) -> Bind {
-        match self.placement.ranks.get(rank).and_then(|p| p.cores.clone()) {
-            Some(cores) => Bind::Cores(cores),
-            None => Bind::Leave,
+        match (self.placement.ranks.get(rank), self.share) {
+            (Some(place), Some(of)) => Bind::Share {
+                index: place.local_rank,
+                of,
+            },
+            (Some(place), None) => place.cores.clone().map_or(Bind::Leave, Bind::Cores),
+            (None, _) => Bind::Leave,
         }
     }
 }
 
 /// A free port below the range the kernel hands out itself, the same for the same attempt where it is free.
-fn master_port(run: &std::path::Path, attempt: u32) -> u16 {
+fn master_port(address: Ipv4Addr, run: &std::path::Path, attempt: u32) -> u16 {
     const FIRST: u16 = 20_000;
     const COUNT: u16 = 12_000;
     let text = format!("{} {attempt}", run.display());
@@ -221,6 +225,6 @@ fn master_port(run: &std::path::Path, attempt: u32) -> u16 {
     let start = u16::from_le_bytes([hash.as_bytes()[0], hash.as_bytes()[1]]) % COUNT;
     (0..200)
         .map(|i| FIRST + (start + i) % COUNT)
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .find(|port| TcpListener::bind((address, *port)).is_ok())
         .unwrap_or(FIRST + start)
 }

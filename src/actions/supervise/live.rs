@@ -138,8 +138,15 @@ impl Live {
         }
     }
 
-    /// KILLs launchers and shims; ranks are killed by the kernel with their shims.
-    pub(super) fn kill_launchers(&self) {
+    /// KILLs launchers and shims; ranks are killed by the kernel with their shims. Under Slurm all job steps, of which
+    /// `srun` is only the voice.
+    pub(super) fn kill_launchers(&self, job: Option<&str>) {
+        if let Some(job) = job {
+            let mut scancel = tokio::process::Command::new("scancel");
+            // It says nothing that would help; the launcher's end shows whether it worked.
+            let _ = scancel.args(["--signal=KILL", job]).spawn();
+            return;
+        }
         for pid in self.launchers.values() {
             let _ = killpg(Pid::from_raw(*pid), Signal::SIGKILL);
         }
@@ -223,10 +230,11 @@ impl Live {
         }
     }
 
-    /// Whether somebody of `node` is still connected.
-    pub(super) fn hears_from(&self, node: &str) -> bool {
-        self.nodes.iter().any(|(_, name, _)| name == node)
-            || self.peers.keys().any(|rank| self.node(*rank) == node)
+    /// Whether somebody of `node`, or of any, is still connected.
+    pub(super) fn hears_from(&self, node: Option<&str>) -> bool {
+        let here = |name: &str| node.is_none_or(|node| name == node);
+        self.nodes.iter().any(|(_, name, _)| here(name))
+            || self.peers.keys().any(|rank| here(&self.node(*rank)))
     }
 
     fn is_current(&self, rank: usize, connection: u64) -> bool {

@@ -36,6 +36,19 @@ impl Default for Timing {
 }
 
 impl Timing {
+    /// For nodes that are started and seen through a network and a shared file system.
+    pub fn cluster() -> Timing {
+        Timing {
+            start: Duration::from_secs(300),
+            silence: Duration::from_secs(60),
+            abort: Duration::from_secs(5),
+            cancel: Duration::from_secs(15),
+            margin: Duration::from_secs(10),
+            orphan: Duration::from_secs(60),
+            ..Timing::default()
+        }
+    }
+
     /// The defaults, changed by text such as `silence=2,orphan=0.5` (seconds); unknown names and faults are skipped.
     pub fn parse(text: &str) -> Timing {
         let mut timing = Timing::default();

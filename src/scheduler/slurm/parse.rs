@@ -1,0 +1,146 @@
+//! Lines of squeue and sacct → rows. Text formats only: their fields are asked for one by one and do not change with the version.
+
+use super::state::Told;
+use serde::{Deserialize, Serialize};
+
+/// Of `squeue -h -o`: the name comes last, because it alone may hold the separator.
+pub const QUEUE_FORMAT: &str = "%A|%T|%S|%r|%j";
+/// Of `sacct -P -n -X -D -o`.
+pub const PAST_FORMAT: &str = "JobIDRaw,State,ExitCode,Start,End,JobName";
+
+/// One job as it was told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    pub job: String,
+    pub name: String,
+    pub state: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Unix seconds; of a waiting job when Slurm expects it to start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<i64>,
+}
+
+impl Row {
+    pub fn told(&self) -> Told {
+        Told {
+            state: self.state.clone(),
+            exit: self.exit.clone(),
+            reason: self.reason.clone(),
+            start: self.start,
+            end: self.end,
+        }
+    }
+}
+
+/// Rows of squeue in [`QUEUE_FORMAT`]; lines of another shape are left out.
+pub fn queue(text: &str) -> Vec<Row> {
+    let row = |line: &str| {
+        let mut fields = line.splitn(5, '|');
+        let (job, state, start, reason) = (
+            fields.next()?,
+            fields.next()?,
+            fields.next()?,
+            fields.next()?,
+        );
+        let name = fields.next()?;
+        Some(Row {
+            job: number(job)?,
+            name: name.trim_end().to_owned(),
+            state: state.trim().to_owned(),
+            exit: None,
+            reason: Some(reason.trim().to_owned()),
+            start: seconds(start),
+            end: None,
+        })
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// Rows of sacct in [`PAST_FORMAT`]; of a job that was requeued the last one counts, and comes last.
+pub fn past(text: &str) -> Vec<Row> {
+    let row = |line: &str| {
+        let mut fields = line.splitn(6, '|');
+        let (job, state, exit) = (fields.next()?, fields.next()?, fields.next()?);
+        let (start, end, name) = (fields.next()?, fields.next()?, fields.next()?);
+        Some(Row {
+            job: number(job)?,
+            name: name.trim_end().to_owned(),
+            state: state.trim().to_owned(),
+            exit: Some(exit.trim().to_owned()),
+            reason: None,
+            start: seconds(start),
+            end: seconds(end),
+        })
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// The job id that `sbatch --parsable` prints: `123` or `123;cluster`, on the last line that is one.
+pub fn submitted(text: &str) -> Option<String> {
+    let id = |line: &str| number(line.trim().split(';').next()?);
+    text.lines().rev().find_map(id)
+}
+
+fn number(text: &str) -> Option<String> {
+    let text = text.trim();
+    let digits = !text.is_empty() && text.len() <= 18 && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.to_owned())
+}
+
+/// Seconds since the epoch; `Unknown`, `N/A`, `None` are absent.
+fn seconds(text: &str) -> Option<i64> {
+    text.trim().parse().ok().filter(|seconds| *seconds > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn names_and_reasons_may_hold_anything() {
+        let rows = queue(
+            "1003|PENDING|N/A|Nodes required for job are DOWN, DRAINED|haul-a-261201-abcd-1\n\
+             1004|RUNNING|1764580000|None|a|b\nslurm_load_jobs error: x\n12_3|RUNNING|1|None|array\n",
+        );
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        assert_eq!((rows[0].job.as_str(), rows[0].start), ("1003", None));
+        assert!(rows[0].reason.as_ref().unwrap().contains("DOWN, DRAINED"));
+        assert_eq!(
+            (rows[1].name.as_str(), rows[1].start),
+            ("a|b", Some(1764580000))
+        );
+    }
+
+    #[test]
+    fn requeued_jobs_have_several_rows() {
+        let rows = past(
+            "7|NODE_FAIL|0:0|1764580000|1764580100|haul-x-1\n7|CANCELLED by 0|0:0|1764580200|Unknown|haul-x-1\n7.batch|FAILED|1:0|1|2|batch\n",
+        );
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        assert_eq!(rows[1].state, "CANCELLED by 0");
+        assert_eq!((rows[0].end, rows[1].end), (Some(1764580100), None));
+    }
+
+    #[test]
+    fn the_answer_of_sbatch() {
+        assert_eq!(submitted("123\n").as_deref(), Some("123"));
+        assert_eq!(
+            submitted("a site's greeting\n77;frontier\n").as_deref(),
+            Some("77")
+        );
+        assert_eq!(submitted("Submitted batch job x"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read(text in "\\PC{0,200}|([0-9|:A-Z \n]{0,200})") {
+            let _ = (queue(&text), past(&text), submitted(&text));
+        }
+    }
+}
