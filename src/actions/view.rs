@@ -261,6 +261,16 @@ fn is_slurm(plan: Option<&Plan>) -> bool {
     plan.is_some_and(|plan| plan.machine.scheduler == SchedulerKind::Slurm)
 }
 
+/// Whether the newest supervisor has told the end of the run.
+fn has_ended(entries: &[Entry]) -> bool {
+    let told = entries.iter().rev().find_map(|entry| match entry.event {
+        Event::Finished { .. } => Some(true),
+        Event::Claimed { .. } | Event::Reopened { .. } => Some(false),
+        _ => None,
+    });
+    told.unwrap_or(false)
+}
+
 /// Whether the newest attempt has written a metrics line lately. A clock that differs costs a question to Slurm, or
 /// delays one.
 fn beats(run: &RunDir) -> bool {
@@ -286,6 +296,7 @@ fn job(
         life: Life::Unknown,
     } = claim
         && is_slurm(plan)
+        && !has_ended(entries)
         && beats(run)
     {
         return Some((owner.clone(), JobState::Running));
