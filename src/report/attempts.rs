@@ -173,7 +173,7 @@ pub fn outcome_word(outcome: Option<Outcome>) -> &'static str {
 pub fn class_word(class: Option<Class>) -> &'static str {
     match class {
         Some(Class::Done) => "done",
-        Some(Class::Again) => "saved, start again",
+        Some(Class::Again) => "start again",
         Some(Class::Stopped) => "stopped",
         Some(Class::Cancelled) => "cancelled",
         Some(Class::BadCheckpoint) => "bad checkpoint",
