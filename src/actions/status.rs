@@ -2,6 +2,7 @@
 
 use super::standing::State;
 use super::view::{self, Seen, View};
+use crate::report::attempts::ORPHANED;
 use crate::scheduler::JobState;
 use crate::store::journal::Event;
 use crate::store::{Root, RunDir, StoreError, select};
@@ -219,9 +220,10 @@ fn attempts(seen: &Seen) -> Table {
             .find(|(a, _)| a == attempt)
             .map(|(_, verdict)| visible(&verdict.words));
         let newest = view::attempts(&seen.entries).last() == Some(*attempt);
-        let verdict = verdict.unwrap_or_else(|| match newest && !seen.view.state.is_over() {
-            true => String::new(),
-            false => "its supervisor was gone first".into(),
+        let verdict = verdict.unwrap_or_else(|| match (newest, seen.view.state) {
+            (true, State::Failed | State::Cancelled) => visible(&seen.view.words),
+            (true, state) if !state.is_over() => String::new(),
+            _ => ORPHANED.into(),
         });
         table.row([
             attempt.to_string(),

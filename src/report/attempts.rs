@@ -8,6 +8,9 @@ use crate::store::journal::{Class, Event, Outcome};
 use haul_runtime::contract::checkpoint::Point;
 use serde::Serialize;
 
+/// Said of an attempt without a verdict that is over, where nobody saw how.
+pub const ORPHANED: &str = "its supervisor was gone first";
+
 /// One launch of all ranks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Attempt {
@@ -103,10 +106,22 @@ fn attempt(number: u32, records: &Records, lineage: &Lineage, steps: &Steps) -> 
             one.log.clone_from(&verdict.log);
         }
         None => {
-            one.words = match one.last_step {
-                Some(step) => format!("no verdict; last step seen: {step}"),
-                None => "no verdict and no step".into(),
+            let newest = records.attempts.keys().next_back() == Some(&number);
+            let ended = records.ended.as_ref().filter(|_| newest);
+            one.class = ended.and_then(|(outcome, _)| match outcome {
+                Outcome::Failed => Some(Class::Failed),
+                Outcome::Cancelled => Some(Class::Cancelled),
+                _ => None,
+            });
+            let known = ended.map(|(_, words)| words.as_str());
+            let over = !newest || state(records, steps).outcome.is_some();
+            one.words = match known.or(over.then_some(ORPHANED)) {
+                Some(words) => words.to_owned(),
+                None => "no verdict yet".into(),
             };
+            if let Some(step) = one.last_step {
+                one.words.push_str(&format!("; last step seen: {step}"));
+            }
         }
     }
     one
@@ -138,6 +153,10 @@ pub fn state(records: &Records, steps: &Steps) -> State {
             seconds(a).total_cmp(&seconds(b))
         })
         .cloned();
+    if let (None, Some((how, why))) = (outcome, &records.ended) {
+        outcome = Some(*how);
+        words.clone_from(why);
+    }
     if outcome.is_none() {
         let tombstone = records.entries.iter().rev().find_map(|e| match &e.event {
             Event::Tombstone { reason } => Some(Some(reason.clone())),

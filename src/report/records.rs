@@ -1,7 +1,7 @@
 //! Reads the records of a run. Whatever is missing, torn or of a newer version is left out and told, never an error.
 
 use crate::plan::Plan;
-use crate::store::journal::{self, Entry, Event, Verdict};
+use crate::store::journal::{self, Entry, Event, Outcome, Verdict};
 use crate::store::{RunDir, StoreError};
 use haul_runtime::contract::metrics::Line;
 use serde::de::DeserializeOwned;
@@ -25,6 +25,8 @@ pub struct Records {
     pub provenance: Option<serde_json::Value>,
     /// What the trained model writes.
     pub sample: Option<Sampled>,
+    /// How a run that failed or was cancelled ended, also where only its scheduler tells.
+    pub ended: Option<(Outcome, String)>,
     /// What could not be read, in words with the path relative to the run.
     pub warnings: Vec<String>,
 }
@@ -110,6 +112,7 @@ pub fn read(run: &RunDir) -> Result<Records, StoreError> {
         attempts,
         provenance,
         sample,
+        ended: None,
         warnings: reader.warnings,
     })
 }
