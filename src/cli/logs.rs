@@ -3,9 +3,10 @@
 use super::{Global, exit::Exit, status};
 use crate::actions::logs::{Logs, Wanted};
 use crate::actions::view;
-use crate::ui;
+use crate::ui::{self, style::visible_line};
 use serde_json::json;
-use std::io::ErrorKind;
+use std::borrow::Cow;
+use std::io::{ErrorKind, IsTerminal};
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
@@ -75,9 +76,15 @@ impl Command {
 fn write(lines: &[String]) -> std::io::Result<bool> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
-    let text = lines
-        .iter()
-        .fold(String::new(), |text, line| text + line + "\n");
+    // What a program wrote must not steer the terminal; a file or a pipe gets it as it is.
+    let terminal = out.is_terminal();
+    let text = lines.iter().fold(String::new(), |text, line| {
+        let shown = match terminal {
+            true => Cow::Owned(visible_line(line)),
+            false => Cow::Borrowed(line.as_str()),
+        };
+        text + &shown + "\n"
+    });
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
