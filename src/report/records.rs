@@ -6,7 +6,7 @@ use crate::store::{RunDir, StoreError};
 use haul_runtime::contract::metrics::Line;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -91,7 +91,7 @@ pub fn read(run: &RunDir) -> Result<Records, StoreError> {
         .into_iter()
         .filter_map(|slot| Some((slot, reader.json(&run.plan(slot))?)))
         .collect();
-    let mut numbers = run.numbers("attempts");
+    let mut numbers = BTreeSet::from_iter(run.numbers("attempts"));
     numbers.extend(entries.iter().filter_map(|entry| match &entry.event {
         Event::Attempt { attempt, .. } => Some(*attempt),
         _ => None,

@@ -204,6 +204,17 @@ fn an_attempt_whose_supervisor_was_killed_is_told_as_its_scheduler_tells_it() {
 }
 
 #[test]
+fn a_later_step_is_not_called_the_first() {
+    let mut records = restarted();
+    let note = |records: &Records| markdown::render(&compose::compose(&Summary::of(records)));
+    assert!(note(&records).contains("first step 5.0000"));
+    records.attempts.insert(1, Attempt::default());
+    let told = note(&records);
+    assert!(told.contains("first known, of step 5: 1.0000"), "{told}");
+    assert_eq!(Summary::of(&records).time.to_first_step_seconds, None);
+}
+
+#[test]
 fn time_between_jobs_is_no_wall_time() {
     let mut records = restarted();
     let resubmitted = Event::Submitted {
