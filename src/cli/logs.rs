@@ -1,6 +1,6 @@
 //! `haul logs`.
 
-use super::{Global, exit::Exit, status};
+use super::{Global, count, exit::Exit, status};
 use crate::actions::logs::{Logs, Wanted};
 use crate::actions::view;
 use crate::ui::{self, style::visible_line};
@@ -18,10 +18,10 @@ pub struct Command {
     #[arg(short, long, conflicts_with = "json")]
     follow: bool,
     /// Lines of this rank only
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     rank: Option<usize>,
     /// Lines of this attempt only
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
     attempt: Option<u32>,
     /// What the job scripts and supervisors wrote, instead of the ranks
     #[arg(long, conflicts_with_all = ["rank", "attempt"])]
