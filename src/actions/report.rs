@@ -50,11 +50,15 @@ pub fn summarise(run: &RunDir) -> anyhow::Result<Summary> {
         "{} holds no records of a run: no journal, no plan, no attempt; name a run directory with --dir",
         run.path().display()
     );
-    records.ended = ended(run)?;
-    Ok(Summary::of(&records))
+    let mut summary = Summary::of(&records);
+    if summary.state.outcome.is_none() {
+        records.ended = ended(run)?;
+        summary = Summary::of(&records);
+    }
+    Ok(summary)
 }
 
-/// How a run ended, in the words of `haul status`.
+/// How a run of whose end its records say nothing ended, in the words of `haul status`.
 fn ended(run: &RunDir) -> anyhow::Result<Option<(Outcome, String)>> {
     let view = view::look(run)?.view;
     let outcome = match view.state {

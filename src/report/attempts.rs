@@ -106,18 +106,13 @@ fn attempt(number: u32, records: &Records, lineage: &Lineage, steps: &Steps) -> 
             one.log.clone_from(&verdict.log);
         }
         None => {
+            let state = state(records, steps);
             let newest = records.attempts.keys().next_back() == Some(&number);
-            let ended = records.ended.as_ref().filter(|_| newest);
-            one.class = ended.and_then(|(outcome, _)| match outcome {
-                Outcome::Failed => Some(Class::Failed),
-                Outcome::Cancelled => Some(Class::Cancelled),
-                _ => None,
-            });
-            let known = ended.map(|(_, words)| words.as_str());
-            let over = !newest || state(records, steps).outcome.is_some();
-            one.words = match known.or(over.then_some(ORPHANED)) {
-                Some(words) => words.to_owned(),
-                None => "no verdict yet".into(),
+            (one.class, one.words) = match state.outcome {
+                Some(Outcome::Failed) if newest => (Some(Class::Failed), state.words),
+                Some(Outcome::Cancelled) if newest => (Some(Class::Cancelled), state.words),
+                None if newest => (None, "no verdict yet".into()),
+                _ => (None, ORPHANED.into()),
             };
             if let Some(step) = one.last_step {
                 one.words.push_str(&format!("; last step seen: {step}"));

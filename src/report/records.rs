@@ -25,7 +25,7 @@ pub struct Records {
     pub provenance: Option<serde_json::Value>,
     /// What the trained model writes.
     pub sample: Option<Sampled>,
-    /// How a run that failed or was cancelled ended, also where only its scheduler tells.
+    /// How the run ended, where only its scheduler tells.
     pub ended: Option<(Outcome, String)>,
     /// What could not be read, in words with the path relative to the run.
     pub warnings: Vec<String>,
