@@ -98,6 +98,24 @@ fn a_program_that_is_not_there_is_warned_about() {
 }
 
 #[test]
+fn a_run_that_is_all_warm_up_is_warned_about() {
+    let desk = tempfile::tempdir().unwrap();
+    assert_eq!(code(&haul(desk.path(), &["init"])), 0);
+    let told = |steps: &str| {
+        let steps = format!("train.until.steps={steps}");
+        let sets = ["--set", steps.as_str(), "--set", "train.warmup_steps=7"];
+        let out = haul(
+            desk.path(),
+            &[&["check", "recipe.yaml"], &sets[..]].concat(),
+        );
+        assert_eq!(code(&out), 0, "{}", text(&out.stderr));
+        text(&out.stderr).to_owned()
+    };
+    assert!(told("7").contains("all 7 steps of the run are warm-up steps"));
+    assert_eq!(told("8"), "");
+}
+
+#[test]
 fn check_says_by_its_exit_code_and_as_json_what_is_wrong() {
     let desk = tempfile::tempdir().unwrap();
     assert_eq!(code(&haul(desk.path(), &["init"])), 0);
@@ -159,6 +177,12 @@ fn the_machine_and_root_come_from_flag_environment_and_user_config() {
         (row("local", "default"), row(&path("logs"), "default"))
     );
     assert_eq!(show(&["--root", "r"]).1, row(&path("r"), "set"));
+    assert_eq!(show(&["--root", "a/../r"]).1, row(&path("r"), "set"));
+    // Above a link's place is where the link leads.
+    std::fs::create_dir_all(desk.path().join("x/y")).unwrap();
+    std::os::unix::fs::symlink("x/y", desk.path().join("link")).unwrap();
+    assert_eq!(show(&["--root", "link/../r"]).1, row(&path("x/r"), "set"));
+    assert_eq!(show(&["--machine", ""]).0, row("local", "default"));
     let config = desk.path().join("config/haul");
     std::fs::create_dir_all(&config).unwrap();
     std::fs::write(config.join("config.yaml"), "root: /scratch/me\n").unwrap();

@@ -330,7 +330,8 @@ fn damage_is_told_and_the_rest_is_reported() {
         "attempts/1/verdict.json: unreadable",
         "provenance.json: unreadable",
     ] {
-        assert!(warnings.contains(words), "{words} not in\n{warnings}");
+        let told = warnings.matches(words).count();
+        assert_eq!(told, 1, "{words} not once in\n{warnings}");
     }
     assert_eq!(summary.loss.train.len(), 96);
     assert!(summary.time.goodput.is_some());

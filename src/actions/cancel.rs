@@ -26,6 +26,8 @@ const SCHEDULER: Duration = Duration::from_secs(20);
 /// How long after that the run is given up on.
 const KILL: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(50);
+/// How often it is told that a checkpoint is still waited for.
+const REMIND: Duration = Duration::from_secs(30);
 
 /// Ends `run`; `say` is told what is being waited for. A run that has ended already is left as it is.
 pub fn cancel(run: &RunDir, how: How, say: &mut dyn FnMut(&str)) -> anyhow::Result<View> {
@@ -44,6 +46,7 @@ pub fn cancel(run: &RunDir, how: How, say: &mut dyn FnMut(&str)) -> anyhow::Resu
     let begin = Instant::now();
     let scheduler = view::scheduler_of(run, view::plan(run, seen.view.slot).as_ref())?;
     let mut asked = 0;
+    let mut reminders = 0;
     loop {
         let seen = view::look(run)?;
         let job_over = matches!(seen.job, Some(JobState::Ended(_)) | None);
@@ -60,6 +63,10 @@ pub fn cancel(run: &RunDir, how: How, say: &mut dyn FnMut(&str)) -> anyhow::Resu
             (_, true) => Some(SUPERVISOR),
             (_, false) => Some(Duration::from_millis(500)),
         };
+        if due.is_none() && waited >= REMIND * (reminders + 1) {
+            reminders += 1;
+            say(&reminder(&seen.view, waited));
+        }
         if let (Some(job), Some(due)) = (&seen.view.job, due) {
             if asked == 0 && waited >= due {
                 asked = 1;
@@ -74,6 +81,19 @@ pub fn cancel(run: &RunDir, how: How, say: &mut dyn FnMut(&str)) -> anyhow::Resu
         }
         std::thread::sleep(POLL);
     }
+}
+
+/// What is told of a save that takes long: nobody ends a program that is saving, however long it takes.
+fn reminder(view: &View, waited: Duration) -> String {
+    let step = view.progress.step;
+    format!(
+        "waited {} s for the program to save and leave ({}); `haul cancel {}` ends it at once without a checkpoint, Ctrl-C here leaves it asked",
+        waited.as_secs(),
+        step.map_or("no step seen".into(), |step| format!(
+            "last step seen: {step}"
+        )),
+        view.id
+    )
 }
 
 /// Writes the tombstone and the request, unless they stand.
@@ -116,4 +136,26 @@ fn never_submitted(run: &RunDir) -> anyhow::Result<View> {
         words: "cancelled before it was submitted".into(),
     })?;
     Ok(view::look(run)?.view)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_save_is_told_with_what_ends_it() {
+        let view: View = serde_json::from_value(serde_json::json!({
+            "id": "own-261130-aaaa", "state": "stopping", "words": "", "slot": 1, "bundled": false,
+            "progress": {"step": 12},
+        }))
+        .unwrap();
+        let words = reminder(&view, Duration::from_secs(60));
+        for part in [
+            "waited 60 s",
+            "last step seen: 12",
+            "`haul cancel own-261130-aaaa` ends it at once",
+        ] {
+            assert!(words.contains(part), "`{part}` in `{words}`");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::recipe::section::{Given, Notes, Resolved, Shown};
 use crate::recipe::yaml::Origin;
 use crate::recipe::{Recipe, merge, source};
 use haul_runtime::contract::TrainConfig;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Faults that are told; a file with more is no recipe.
 const MAX_FAULTS: usize = 50;
@@ -42,7 +42,8 @@ impl<'a> Request<'a> {
         Request {
             recipe,
             set,
-            machine,
+            // Set but empty counts as not set.
+            machine: machine.filter(|name| !name.is_empty()),
             root,
             user_config: user_config(),
             cores: allowed_cores(),
@@ -140,6 +141,7 @@ fn read(request: &Request, sources: &mut Sources, faults: &mut Vec<Diagnostic>) 
         ..
     } = outcome;
     faults.extend(program(&plan));
+    faults.extend(warmup(&plan, recipe.train.warmup_steps.at));
     Some(Checked {
         plan,
         root,
@@ -238,7 +240,22 @@ fn run_root(
         })
         .or_else(|| profile.map(PathBuf::from))
         .unwrap_or_else(|| PathBuf::from("logs"));
-    std::path::absolute(&path).unwrap_or(path)
+    plain(&std::path::absolute(&path).unwrap_or(path))
+}
+
+/// `path` without `..`: the directory above is that of the place a link leads to, as for the kernel.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                plain = plain.canonicalize().unwrap_or(plain);
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// The file of tokens as the trainer will find it: its presence, and its length where the sizes are known.
@@ -302,6 +319,20 @@ fn program(plan: &Plan) -> Option<Diagnostic> {
     (local && told && !path.exists()).then(|| {
         Diagnostic::warning("program", format!("the program {} is not there", path.display()))
             .help("a relative path is relative to the file it stands in; without it the run fails at once")
+    })
+}
+
+/// Warm-up steps that leave no step for the figures of speed.
+fn warmup(plan: &Plan, at: Option<Span>) -> Option<Diagnostic> {
+    let warmup = plan.train_config.as_ref()?.train.warmup_steps;
+    let total = super::view::total_steps(plan)?;
+    (warmup >= total && !plan.shared_cores).then(|| {
+        let words = format!(
+            "all {total} steps of the run are warm-up steps (train.warmup_steps = {warmup}), so no speed will be told"
+        );
+        Diagnostic::warning("warmup", words)
+            .at(at, "")
+            .help("set `train.warmup_steps` to less than the run has steps")
     })
 }
 

@@ -4,7 +4,7 @@ use super::standing::State;
 use super::view::{self, Seen, View};
 use crate::plan::Plan;
 use crate::scheduler::JobState;
-use crate::store::journal::{self, Class, Event};
+use crate::store::journal::{self, Class, Entry, Event};
 use crate::store::tail::{Tail, newest_lines};
 use crate::store::{RunDir, StoreError};
 use crate::ui::progress::RunBar;
@@ -116,6 +116,8 @@ struct Display {
     stepped: bool,
     /// Words of metrics lines that were told.
     notes: BTreeSet<String>,
+    /// Attempts of before the run was resumed: they count in the figures and are not told again.
+    old: BTreeSet<u32>,
 }
 
 impl Display {
@@ -126,10 +128,11 @@ impl Display {
             bar = bar.without_speed();
         }
         let config = plan.and_then(|plan| plan.train_config.as_ref());
+        let past = past(&first.entries);
         Display {
             run: run.clone(),
             bar,
-            told: BTreeMap::new(),
+            told: past.iter().map(|entry| (entry.epoch, entry.seq)).collect(),
             tails: BTreeMap::new(),
             speed: Speed {
                 warmup: config.map_or(0, |config| config.train.warmup_steps),
@@ -141,6 +144,7 @@ impl Display {
             seen: String::new(),
             stepped: false,
             notes: BTreeSet::new(),
+            old: view::attempts(past).collect(),
         }
     }
 
@@ -172,8 +176,11 @@ impl Display {
                     continue;
                 };
                 line.attempt.get_or_insert(*attempt);
-                self.stepped |= line.kind == Kind::Step;
                 self.speed.take(&line);
+                if self.old.contains(attempt) {
+                    continue;
+                }
+                self.stepped |= line.kind == Kind::Step;
                 self.bar.update(&line);
                 if let Some(words) = line.text.filter(|words| self.notes.insert(words.clone())) {
                     let at = line.step.map(|step| format!("step {step}: "));
@@ -219,6 +226,14 @@ impl Display {
             view: seen.view,
         }
     }
+}
+
+/// What stood in the journal when the run was resumed last, in order.
+fn past(entries: &[Entry]) -> &[Entry] {
+    let resumed = entries
+        .iter()
+        .rposition(|entry| matches!(entry.event, Event::Reopened { .. }));
+    &entries[..resumed.unwrap_or(0)]
 }
 
 fn last_words(run: &RunDir, seen: &Seen) -> Vec<String> {
@@ -306,6 +321,36 @@ fn words(event: &Event) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_resumed_run_is_told_from_its_resumption_on() {
+        let reopened = |slot| Event::Reopened {
+            slot,
+            upgrade: false,
+        };
+        let submitted = Event::Submitted {
+            job: "1".into(),
+            slot: 1,
+        };
+        let events = [
+            submitted,
+            reopened(2),
+            reopened(3),
+            Event::Tombstone { reason: "x".into() },
+        ];
+        let entries: Vec<Entry> = (1..)
+            .zip(events)
+            .map(|(epoch, event)| Entry {
+                epoch,
+                seq: 1,
+                time: String::new(),
+                role: String::new(),
+                event,
+            })
+            .collect();
+        assert!(past(&entries[..1]).is_empty());
+        assert_eq!(past(&entries).len(), 2);
+    }
 
     #[test]
     fn speed_leaves_out_the_warm_up_and_shared_cores() {

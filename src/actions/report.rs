@@ -1,8 +1,11 @@
 //! Makes the report of a run from its records and keeps it in the run directory.
 
+use super::standing::State;
+use super::view;
 use crate::report::document::Document;
 use crate::report::{Records, Summary, compose, html, json, records};
 use crate::store::RunDir;
+use crate::store::journal::Outcome;
 use crate::store::publish;
 use crate::ui::style::{Style, width};
 use anyhow::Context;
@@ -37,7 +40,7 @@ pub enum Form {
 
 /// Summarises the records of `run`: at any time, also while it runs.
 pub fn summarise(run: &RunDir) -> anyhow::Result<Summary> {
-    let records: Records = records::read(run)?;
+    let mut records: Records = records::read(run)?;
     let nothing = records.entries.is_empty()
         && records.attempts.is_empty()
         && records.plans.is_empty()
@@ -47,7 +50,23 @@ pub fn summarise(run: &RunDir) -> anyhow::Result<Summary> {
         "{} holds no records of a run: no journal, no plan, no attempt; name a run directory with --dir",
         run.path().display()
     );
-    Ok(Summary::of(&records))
+    let mut summary = Summary::of(&records);
+    if summary.state.outcome.is_none() {
+        records.ended = ended(run)?;
+        summary = Summary::of(&records);
+    }
+    Ok(summary)
+}
+
+/// How a run of whose end its records say nothing ended, in the words of `haul status`.
+fn ended(run: &RunDir) -> anyhow::Result<Option<(Outcome, String)>> {
+    let view = view::look(run)?.view;
+    let outcome = match view.state {
+        State::Failed => Outcome::Failed,
+        State::Cancelled => Outcome::Cancelled,
+        _ => return Ok(None),
+    };
+    Ok(Some((outcome, view.words)))
 }
 
 /// Makes the report of `run` and replaces report/report.html and report/report.json.

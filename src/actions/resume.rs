@@ -104,22 +104,30 @@ fn settled(run: &RunDir) -> Result<Seen, StoreError> {
     }
 }
 
-/// The slot's plan, else that of the slot before.
+/// The slot's plan, else that of the newest slot before it that has one.
 fn plan(run: &RunDir, slot: u32) -> anyhow::Result<Plan> {
-    let path = [slot, slot.saturating_sub(1)]
-        .into_iter()
+    let anew = format!(
+        "the run cannot be continued without it; `haul submit {}` begins it again as a new run, `haul report {}` tells what this one did",
+        run.resolved().display(),
+        run.id()
+    );
+    let path = (1..=slot)
+        .rev()
         .map(|slot| run.plan(slot))
         .find(|path| path.exists());
     let Some(path) = path else {
         bail!(
-            "the submitter of {} was killed before the plan was written; submit its recipe again: haul submit {}",
-            run.id(),
-            run.recipe().display()
+            "the plan {} is missing, though a run is made with it: it was removed or not copied; {anew}",
+            run.plan(1).display()
         );
     };
     let text = std::fs::read(&path).map_err(StoreError::io("read", &path))?;
-    serde_json::from_slice(&text)
-        .with_context(|| format!("{} cannot be read by this version", path.display()))
+    serde_json::from_slice(&text).with_context(|| {
+        format!(
+            "the plan {} is damaged or of another version of haul; {anew}",
+            path.display()
+        )
+    })
 }
 
 /// Requests to end the job before are not for the next one.
@@ -160,5 +168,26 @@ fn held(run: &RunDir, slot: u32, by: &Held, words: &str) -> String {
         Held::Unknown(reason) => format!(
             "{id} may still be running, so it is not resumed: {reason}; look at it from the machine its job runs on"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_is_missing_or_torn_is_told_with_what_to_do_instead() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::new(dir.path().join("own-261130-aaaa"));
+        std::fs::create_dir_all(run.job(1)).unwrap();
+        let told = |what: &str| {
+            let words = format!("{:#}", plan(&run, 2).unwrap_err());
+            for part in [what, "jobs/1/plan.json", "haul submit", "resolved.yaml"] {
+                assert!(words.contains(part), "`{part}` in `{words}`");
+            }
+        };
+        told("is missing");
+        std::fs::write(run.plan(1), "{torn").unwrap();
+        told("is damaged");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::standing::State;
 use super::view::{self, Seen, View};
+use crate::report::attempts::ORPHANED;
 use crate::scheduler::JobState;
 use crate::store::journal::Event;
 use crate::store::{Root, RunDir, StoreError, select};
@@ -145,7 +146,7 @@ pub fn details_text(run: &RunDir, seen: &Seen, width: Option<usize>, style: Styl
             seen.damaged
         ));
     }
-    text.push_str(&format!("\n{}\n", next(view)));
+    text.push_str(&format!("\n{}\n", next(run, view)));
     text
 }
 
@@ -219,9 +220,10 @@ fn attempts(seen: &Seen) -> Table {
             .find(|(a, _)| a == attempt)
             .map(|(_, verdict)| visible(&verdict.words));
         let newest = view::attempts(&seen.entries).last() == Some(*attempt);
-        let verdict = verdict.unwrap_or_else(|| match newest && !seen.view.state.is_over() {
-            true => String::new(),
-            false => "its supervisor was gone first".into(),
+        let verdict = verdict.unwrap_or_else(|| match (newest, seen.view.state) {
+            (true, State::Failed | State::Cancelled) => visible(&seen.view.words),
+            (true, state) if !state.is_over() => String::new(),
+            _ => ORPHANED.into(),
         });
         table.row([
             attempt.to_string(),
@@ -240,8 +242,15 @@ fn attempts(seen: &Seen) -> Table {
 }
 
 /// The command somebody who reads this would want next.
-pub fn next(view: &View) -> String {
+pub fn next(run: &RunDir, view: &View) -> String {
     let id = &view.id;
+    if view.unreadable {
+        let recipe = run.resolved();
+        return format!(
+            "next: haul report {id} · haul submit {} (none of its checkpoints can be read, so it cannot be resumed)",
+            recipe.display()
+        );
+    }
     match view.state {
         State::Finished if view.bundled => format!("next: haul report {id} · haul sample {id}"),
         State::Finished => format!("next: haul report {id}"),
@@ -249,5 +258,37 @@ pub fn next(view: &View) -> String {
         State::Cancelled | State::Waiting | State::Planned => format!("next: haul resume {id}"),
         State::Unknown => format!("next: haul logs {id}"),
         _ => format!("next: haul logs -f {id} · haul cancel {id}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::journal::{Journal, Outcome};
+
+    #[test]
+    fn a_run_without_a_readable_checkpoint_is_not_sent_to_resume() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = RunDir::new(dir.path().join("own-261130-aaaa"));
+        let mut journal = Journal::open(&run, "supervisor").unwrap();
+        let finished = Event::Finished {
+            outcome: Outcome::Failed,
+            words: "so it ended".into(),
+        };
+        let attempt = Event::Attempt {
+            attempt: 1,
+            slot: 1,
+            parent: None,
+        };
+        for event in [attempt, finished] {
+            journal.append(event).unwrap();
+        }
+        let told = || next(&run, &details(&run).unwrap().view);
+        assert!(told().contains("haul resume"), "{}", told());
+        let directory = run.checkpoints(1).join("step-5");
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("manifest.json"), "{torn").unwrap();
+        assert!(!told().contains("haul resume"), "{}", told());
+        assert!(told().contains("haul submit"), "{}", told());
     }
 }

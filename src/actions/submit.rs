@@ -7,7 +7,7 @@ use crate::scheduler::{Request, SubmitError};
 use crate::store::identity::Process;
 use crate::store::journal::{Event, Journal};
 use crate::store::publish::{Published, publish, sync_directory};
-use crate::store::{Root, RunDir, StoreError, binary, select};
+use crate::store::{Root, RunDir, StoreError, binary, select, unfinished};
 use crate::supervise::submission::{Action, Event as Said, Known, Outcome, Submission};
 use anyhow::{Context, bail};
 use std::io::ErrorKind;
@@ -49,6 +49,9 @@ pub fn submit(order: &Order) -> anyhow::Result<Submitted> {
             "machine {} is run by Slurm, and there is no `sbatch` here: submit on a login node of it; nothing was made (`haul render` shows its scripts)",
             order.plan.machine.profile
         );
+    }
+    for directory in [order.root.path(), &order.root.bins()] {
+        unfinished::sweep(directory);
     }
     let haul = binary::keep(&order.root, order.binary)
         .context("cannot keep a copy of the binary in the run root")?;

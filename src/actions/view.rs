@@ -11,7 +11,7 @@ use crate::store::claim::{CLOSED, newest};
 use crate::store::identity::Life;
 use crate::store::journal::{self, Entry, Event, Verdict};
 use crate::store::publish::cache;
-use crate::store::{Root, RunDir, StoreError};
+use crate::store::{Root, RunDir, StoreError, checkpoints};
 use crate::supervise::submission::{self, Known, Slot};
 use haul_runtime::contract::Until;
 use serde::{Deserialize, Serialize};
@@ -36,6 +36,9 @@ pub struct View {
     /// Steps of the whole run, where they are known.
     pub total_steps: Option<u64>,
     pub progress: Progress,
+    /// It is over, checkpoints were written and none can be read: a job that resumes it would end at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unreadable: bool,
 }
 
 /// The file that keeps the view of a run that is over; a cache, made again at any time.
@@ -141,8 +144,13 @@ pub fn look(run: &RunDir) -> Result<Seen, StoreError> {
         .entries
         .iter()
         .rfind(|entry| matches!(entry.event, Event::Finished { .. }));
+    let over = state.is_over() && state != State::Finished;
     let view = View {
         id: run.id(),
+        unreadable: over && {
+            let found = checkpoints::search(run, &facts.entries, None);
+            found.existed && found.newest.is_none()
+        },
         state,
         words,
         created: time(facts.entries.first()),

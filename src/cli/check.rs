@@ -36,9 +36,10 @@ impl Command {
         } else {
             let plan = &checked.plan;
             print(&format!(
-                "{}: no faults; {} ranks on {}\n",
+                "{}: no faults; {} rank{} on {}\n",
                 self.recipe.recipe.display(),
                 plan.world(),
+                if plan.world() == 1 { "" } else { "s" },
                 plan.machine.profile
             ))?;
         }

@@ -1,11 +1,12 @@
 //! `haul logs`.
 
-use super::{Global, exit::Exit, status};
+use super::{Global, count, exit::Exit, status};
 use crate::actions::logs::{Logs, Wanted};
 use crate::actions::view;
-use crate::ui;
+use crate::ui::{self, style::visible_line};
 use serde_json::json;
-use std::io::ErrorKind;
+use std::borrow::Cow;
+use std::io::{ErrorKind, IsTerminal};
 use std::time::Duration;
 
 #[derive(Debug, clap::Args)]
@@ -17,10 +18,10 @@ pub struct Command {
     #[arg(short, long, conflicts_with = "json")]
     follow: bool,
     /// Lines of this rank only
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<usize>, allow_negative_numbers = true)]
     rank: Option<usize>,
     /// Lines of this attempt only
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count::<u32>, allow_negative_numbers = true)]
     attempt: Option<u32>,
     /// What the job scripts and supervisors wrote, instead of the ranks
     #[arg(long, conflicts_with_all = ["rank", "attempt"])]
@@ -75,9 +76,15 @@ impl Command {
 fn write(lines: &[String]) -> std::io::Result<bool> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
-    let text = lines
-        .iter()
-        .fold(String::new(), |text, line| text + line + "\n");
+    // What a program wrote must not steer the terminal; a file or a pipe gets it as it is.
+    let terminal = out.is_terminal();
+    let text = lines.iter().fold(String::new(), |text, line| {
+        let shown = match terminal {
+            true => Cow::Owned(visible_line(line)),
+            false => Cow::Borrowed(line.as_str()),
+        };
+        text + &shown + "\n"
+    });
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),

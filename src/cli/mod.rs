@@ -114,6 +114,12 @@ pub enum Command {
     Worker(worker::Command),
 }
 
+/// A number of things or of one thing.
+fn count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    let fault = |_| "a whole number is wanted, 0 or more".to_owned();
+    text.parse().map_err(fault)
+}
+
 /// Parses the command line, carries the command out and maps the outcome to an exit code.
 pub fn main() -> std::process::ExitCode {
     let cli = match Cli::try_parse() {
@@ -181,6 +187,21 @@ mod tests {
     fn the_command_line_is_well_formed() {
         use clap::CommandFactory;
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_number_below_zero_is_told_as_such() {
+        use clap::Parser;
+        for flag in ["--tokens", "--top-k", "--seed", "--checkpoint"] {
+            let error = super::Cli::try_parse_from(["haul", "sample", flag, "-1"]).unwrap_err();
+            let words = error.to_string();
+            assert!(
+                words.contains("whole number") && !words.contains("tip"),
+                "{words}"
+            );
+        }
+        let command = super::Cli::try_parse_from(["haul", "sample", "--tokens", "7", "own"]);
+        assert!(command.is_ok());
     }
 
     #[test]

@@ -105,7 +105,7 @@ fn summary(run: &RunDir, ended: &Ended, sampled: Option<&Sampled>) -> String {
             Err(error) => ui::say(&format!("note: no report was made: {error:#}")),
         }
     }
-    text.push_str(&format!("{}\n", status::next(view)));
+    text.push_str(&format!("{}\n", status::next(run, view)));
     text
 }
 

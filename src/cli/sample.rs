@@ -1,6 +1,6 @@
 //! `haul sample`.
 
-use super::{Global, exit::Exit};
+use super::{Global, count, exit::Exit};
 use crate::actions::sample::{self, Wish};
 use crate::ui;
 use serde_json::json;
@@ -20,19 +20,24 @@ pub struct Command {
     )]
     prompt: String,
     /// Tokens to write
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = count::<u64>, allow_negative_numbers = true)]
     tokens: u64,
     /// 0 takes the likeliest token always
-    #[arg(long, value_name = "X", default_value_t = 0.8)]
+    #[arg(
+        long,
+        value_name = "X",
+        default_value_t = 0.8,
+        allow_negative_numbers = true
+    )]
     temperature: f64,
     /// Choose among the K likeliest tokens; 0 is all
-    #[arg(long, value_name = "K", default_value_t = 0)]
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = count::<u64>, allow_negative_numbers = true)]
     top_k: u64,
     /// The same seed writes the same text
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "S", default_value_t = 1, value_parser = count::<u64>, allow_negative_numbers = true)]
     seed: u64,
     /// Use the checkpoint of this step [default: the newest]
-    #[arg(long, value_name = "STEP")]
+    #[arg(long, value_name = "STEP", value_parser = count::<u64>, allow_negative_numbers = true)]
     checkpoint: Option<u64>,
 }
 

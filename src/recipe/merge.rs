@@ -58,6 +58,14 @@ fn base(file: &Node, path: &Path, sources: &mut Sources, faults: &mut Vec<Diagno
         return Base::None;
     };
     let target: PathBuf = path.parent().unwrap_or(Path::new("")).join(text);
+    if same(&target, path) {
+        faults.push(
+            Diagnostic::error("extends", "the recipe extends itself")
+                .at(named.span, "this is the file it stands in")
+                .help("name the recipe to start from, or leave `extends` out"),
+        );
+        return Base::Wrong;
+    }
     let Some((mut base, _)) = source::tree(
         &target,
         "base recipe",
@@ -69,6 +77,24 @@ fn base(file: &Node, path: &Path, sources: &mut Sources, faults: &mut Vec<Diagno
         return Base::Wrong;
     };
     if let Some(second) = base.get("extends") {
+        let next = target.parent().unwrap_or(Path::new(""));
+        let next = next.join(second.text().unwrap_or_default());
+        let (from, to) = (path.display(), target.display());
+        let back = match () {
+            () if same(&next, path) => Some(from.to_string()),
+            () if same(&next, &target) => Some("itself".to_owned()),
+            () => None,
+        };
+        if let Some(back) = back {
+            let words = format!("{from} extends {to}, which extends {back}");
+            faults.push(
+                Diagnostic::error("extends", format!("`extends` leads in a loop: {words}"))
+                    .at(second.span, "and back here")
+                    .at(named.span, "from here")
+                    .help("remove `extends` from the file that holds the common keys"),
+            );
+            return Base::Wrong;
+        }
         faults.push(
             Diagnostic::error("extends", "a base recipe cannot extend another one")
                 .at(second.span, "a second level")
@@ -81,6 +107,12 @@ fn base(file: &Node, path: &Path, sources: &mut Sources, faults: &mut Vec<Diagno
         entries.retain(|e| e.key != "extends");
     }
     Base::Tree(base)
+}
+
+/// Whether both are one file that is there.
+fn same(a: &Path, b: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    real(a).is_some_and(|a| real(b) == Some(a))
 }
 
 /// Lays `over` over `under`: maps key by key, all else whole.

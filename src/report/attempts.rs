@@ -8,6 +8,9 @@ use crate::store::journal::{Class, Event, Outcome};
 use haul_runtime::contract::checkpoint::Point;
 use serde::Serialize;
 
+/// Said of an attempt without a verdict that is over, where nobody saw how.
+pub const ORPHANED: &str = "its supervisor was gone first";
+
 /// One launch of all ranks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Attempt {
@@ -103,10 +106,17 @@ fn attempt(number: u32, records: &Records, lineage: &Lineage, steps: &Steps) -> 
             one.log.clone_from(&verdict.log);
         }
         None => {
-            one.words = match one.last_step {
-                Some(step) => format!("no verdict; last step seen: {step}"),
-                None => "no verdict and no step".into(),
+            let state = state(records, steps);
+            let newest = records.attempts.keys().next_back() == Some(&number);
+            (one.class, one.words) = match state.outcome {
+                Some(Outcome::Failed) if newest => (Some(Class::Failed), state.words),
+                Some(Outcome::Cancelled) if newest => (Some(Class::Cancelled), state.words),
+                None if newest => (None, "no verdict yet".into()),
+                _ => (None, ORPHANED.into()),
             };
+            if let Some(step) = one.last_step {
+                one.words.push_str(&format!("; last step seen: {step}"));
+            }
         }
     }
     one
@@ -138,6 +148,10 @@ pub fn state(records: &Records, steps: &Steps) -> State {
             seconds(a).total_cmp(&seconds(b))
         })
         .cloned();
+    if let (None, Some((how, why))) = (outcome, &records.ended) {
+        outcome = Some(*how);
+        words.clone_from(why);
+    }
     if outcome.is_none() {
         let tombstone = records.entries.iter().rev().find_map(|e| match &e.event {
             Event::Tombstone { reason } => Some(Some(reason.clone())),
@@ -173,7 +187,7 @@ pub fn outcome_word(outcome: Option<Outcome>) -> &'static str {
 pub fn class_word(class: Option<Class>) -> &'static str {
     match class {
         Some(Class::Done) => "done",
-        Some(Class::Again) => "saved, start again",
+        Some(Class::Again) => "start again",
         Some(Class::Stopped) => "stopped",
         Some(Class::Cancelled) => "cancelled",
         Some(Class::BadCheckpoint) => "bad checkpoint",

@@ -145,8 +145,12 @@ impl Ledger {
         }
         let first_step = jobs.iter().flat_map(|job| &job.attempts).find_map(|span| {
             let mut of_attempt = steps.steps.iter().filter(|s| s.attempt == span.number);
-            begin_of(of_attempt.next()?, span.launched)
+            Some((of_attempt.next()?, span.launched))
         });
+        // Where the lines of the first steps are missing, nobody knows when they began.
+        let first_step = first_step
+            .filter(|(first, _)| first.step <= 1)
+            .and_then(|(first, launched)| begin_of(first, launched));
         let submitted = jobs.first().and_then(|job| job.submitted);
         let known = steps.kept().any(|s| s.seconds.is_some());
         account.ledger(

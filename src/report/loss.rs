@@ -16,7 +16,9 @@ pub struct Loss {
     pub abandoned: Vec<Vec<(u64, f64)>>,
     /// (attempt, step it went on from).
     pub resumes: Vec<(u32, u64)>,
-    pub first_train: Option<f64>,
+    /// (step, loss) of the first valid step that is known, which need not be step 1.
+    #[serde(serialize_with = "value")]
+    pub first_train: Option<(u64, f64)>,
     pub last_train: Option<f64>,
     pub last_validation: Option<f64>,
     /// (step, loss).
@@ -31,6 +33,11 @@ pub struct Loss {
     pub perplexity: Option<f64>,
     /// Valid steps whose loss is not a finite number.
     pub not_finite: usize,
+}
+
+/// The loss alone.
+fn value<S: serde::Serializer>(point: &Option<(u64, f64)>, to: S) -> Result<S::Ok, S::Error> {
+    point.map(|(_, loss)| loss).serialize(to)
 }
 
 pub fn loss(records: &Records, lineage: &Lineage, steps: &Steps) -> Loss {
@@ -64,7 +71,7 @@ pub fn loss(records: &Records, lineage: &Lineage, steps: &Steps) -> Loss {
             loss.abandoned.push(lost);
         }
     }
-    loss.first_train = loss.train.first().map(|p| p.1);
+    loss.first_train = loss.train.first().copied();
     loss.last_train = loss.train.last().map(|p| p.1);
     loss.last_validation = loss.validation.last().map(|p| p.1);
     loss.best_validation = loss

@@ -1,12 +1,12 @@
 //! Reads the records of a run. Whatever is missing, torn or of a newer version is left out and told, never an error.
 
 use crate::plan::Plan;
-use crate::store::journal::{self, Entry, Event, Verdict};
+use crate::store::journal::{self, Entry, Event, Outcome, Verdict};
 use crate::store::{RunDir, StoreError};
 use haul_runtime::contract::metrics::Line;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -25,6 +25,8 @@ pub struct Records {
     pub provenance: Option<serde_json::Value>,
     /// What the trained model writes.
     pub sample: Option<Sampled>,
+    /// How the run ended, where only its scheduler tells.
+    pub ended: Option<(Outcome, String)>,
     /// What could not be read, in words with the path relative to the run.
     pub warnings: Vec<String>,
 }
@@ -89,7 +91,7 @@ pub fn read(run: &RunDir) -> Result<Records, StoreError> {
         .into_iter()
         .filter_map(|slot| Some((slot, reader.json(&run.plan(slot))?)))
         .collect();
-    let mut numbers = run.numbers("attempts");
+    let mut numbers = BTreeSet::from_iter(run.numbers("attempts"));
     numbers.extend(entries.iter().filter_map(|entry| match &entry.event {
         Event::Attempt { attempt, .. } => Some(*attempt),
         _ => None,
@@ -110,6 +112,7 @@ pub fn read(run: &RunDir) -> Result<Records, StoreError> {
         attempts,
         provenance,
         sample,
+        ended: None,
         warnings: reader.warnings,
     })
 }

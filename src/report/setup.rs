@@ -2,7 +2,7 @@
 
 use super::records::Records;
 use super::steps::Steps;
-use crate::plan::{Binding, Plan, Program, StageMemory};
+use crate::plan::{Binding, Plan, Program, StageMemory, placeholder};
 use haul_runtime::contract::{Mesh, Precision, Until};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -104,8 +104,23 @@ pub fn setup(records: &Records, head: Option<u32>, steps: &Steps) -> Setup {
 fn program(plan: &Plan) -> String {
     match &plan.program {
         Program::Bundled => "bundled trainer".into(),
-        Program::Command { command } => command.join(" "),
+        Program::Command { command } => {
+            let words: Vec<String> = command
+                .iter()
+                .map(|word| filled(&plan.values, word))
+                .collect();
+            words.join(" ")
+        }
     }
+}
+
+/// `word` with the plan's values; what each attempt decides stays in braces.
+fn filled(values: &BTreeMap<String, String>, word: &str) -> String {
+    let value = |key: &str| {
+        let value = values.get(key).cloned();
+        Some(value.unwrap_or_else(|| format!("{{{key}}}")))
+    };
+    placeholder::fill(word, value).unwrap_or_else(|_| word.to_owned())
 }
 
 fn model(plan: &Plan) -> Option<ModelFacts> {
@@ -193,6 +208,14 @@ pub fn ranges(cores: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_shown_with_the_values_of_its_plan() {
+        let values = BTreeMap::from([("train.until.steps".into(), "30".into())]);
+        let word = "--steps={train.until.steps}/{attempt} {{x}}";
+        assert_eq!(filled(&values, word), "--steps=30/{attempt} {x}");
+        assert_eq!(filled(&values, "a{b"), "a{b");
+    }
 
     #[test]
     fn cores_are_written_as_ranges() {

@@ -182,6 +182,39 @@ fn a_restart_is_accounted_to_the_second() {
 }
 
 #[test]
+fn an_attempt_whose_supervisor_was_killed_is_told_as_its_scheduler_tells_it() {
+    let mut records = restarted();
+    let over = |e: &Entry| !matches!(e.event, Event::Judged { .. } | Event::Finished { .. });
+    records.entries.retain(over);
+    let words = |records: &Records| {
+        let summary = Summary::of(records);
+        let [first, second] = [0, 1].map(|i| summary.attempts[i].words.clone());
+        (summary.state.words, first, second)
+    };
+    let (state, first, second) = words(&records);
+    assert!(state.starts_with("not finished"), "{state}");
+    assert_eq!(first, "its supervisor was gone first; last step seen: 6");
+    assert_eq!(second, "no verdict yet; last step seen: 8");
+    let killed = "the supervisor was killed by SIGKILL (job 7)";
+    records.ended = Some((Outcome::Failed, killed.into()));
+    let (state, first, second) = words(&records);
+    assert_eq!(state, killed);
+    assert_eq!(first, "its supervisor was gone first; last step seen: 6");
+    assert_eq!(second, format!("{killed}; last step seen: 8"));
+}
+
+#[test]
+fn a_later_step_is_not_called_the_first() {
+    let mut records = restarted();
+    let note = |records: &Records| markdown::render(&compose::compose(&Summary::of(records)));
+    assert!(note(&records).contains("first step 5.0000"));
+    records.attempts.insert(1, Attempt::default());
+    let told = note(&records);
+    assert!(told.contains("first known, of step 5: 1.0000"), "{told}");
+    assert_eq!(Summary::of(&records).time.to_first_step_seconds, None);
+}
+
+#[test]
 fn time_between_jobs_is_no_wall_time() {
     let mut records = restarted();
     let resubmitted = Event::Submitted {

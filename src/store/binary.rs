@@ -2,6 +2,7 @@
 
 use super::StoreError;
 use super::layout::Root;
+use super::unfinished;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -21,7 +22,7 @@ pub fn keep(root: &Root, binary: &Path) -> Result<PathBuf, StoreError> {
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos());
-    let temporary = directory.join(format!(".{}-{nanos:x}.tmp", std::process::id()));
+    let temporary = directory.join(unfinished::name(&format!("{nanos:x}")));
     let copy = || -> std::io::Result<()> {
         let mut from = File::open(binary)?;
         let mut to = File::options()

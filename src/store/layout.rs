@@ -17,8 +17,12 @@ impl Root {
     }
 
     /// Copies of the binary, named by hash, shared by the runs of the root.
+    pub fn bins(&self) -> PathBuf {
+        self.0.join("bin")
+    }
+
     pub fn bin(&self, hash: &str) -> PathBuf {
-        self.0.join("bin").join(hash)
+        self.bins().join(hash)
     }
 
     /// Directory of a job of the local scheduler: `job`, `state`, `end`.

@@ -9,6 +9,7 @@ pub mod layout;
 pub mod publish;
 pub mod select;
 pub mod tail;
+pub mod unfinished;
 
 pub use layout::{Root, RunDir};
 

@@ -2,6 +2,7 @@
 
 use super::StoreError;
 use super::layout::{Root, RunDir};
+use super::unfinished;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -86,7 +87,7 @@ pub fn create<E: From<StoreError>>(
     let date = chrono::Local::now().format("%y%m%d").to_string();
     loop {
         let id = format!("{name}-{date}-{}", letters());
-        let (run, fresh) = (root.run(&id), root.run(&format!(".{id}.tmp")));
+        let (run, fresh) = (root.run(&id), root.run(&unfinished::name(&id)));
         match std::fs::create_dir(fresh.path()) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
@@ -100,7 +101,7 @@ pub fn create<E: From<StoreError>>(
                 return Ok(run);
             }
             other => {
-                // What is left of it is hidden and in nobody's way.
+                // What is left of it is hidden, in nobody's way, and removed by a later submission.
                 let _ = std::fs::remove_dir_all(fresh.path());
                 match other {
                     Err(error) => return Err(error),

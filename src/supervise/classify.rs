@@ -83,6 +83,8 @@ pub struct Account<'a> {
     pub request: Option<Request>,
     /// It was given a checkpoint.
     pub loaded: bool,
+    /// Step of its newest checkpoint, where that is newer than the one it was given.
+    pub saved: Option<u64>,
     /// Last step seen of any rank.
     pub step: Option<u64>,
 }
@@ -111,21 +113,21 @@ pub fn classify(account: &Account<'_>) -> Verdict {
         return plain(Class::Done, format!("finished{}", at_step(step)));
     }
     if account.evidence.is_empty() && all(&[0, 75]) && !(asked && all(&[0])) {
-        return match account.request {
-            Some(Request::Cancel) => plain(Class::Cancelled, format!("cancelled{}", at_step(step))),
-            Some(Request::Limit) => plain(
-                Class::Stopped,
-                format!("saved and stopped before the time limit{}", at_step(step)),
-            ),
-            Some(_) => plain(
-                Class::Stopped,
-                format!("saved and stopped on request{}", at_step(step)),
-            ),
-            None => plain(
-                Class::Again,
-                format!("saved and asks to be started again{}", at_step(step)),
-            ),
+        // An exit code claims that a checkpoint was saved; only one that was seen is told.
+        let (saved, else_) = match account.saved {
+            Some(at) if step.is_none_or(|step| at >= step) => ("saved and ", String::new()),
+            Some(at) => ("", format!(", its newest checkpoint is of step {at}")),
+            None => ("", ", without a new checkpoint".to_owned()),
         };
+        let (class, end) = match account.request {
+            Some(Request::Cancel) => {
+                return plain(Class::Cancelled, format!("cancelled{}", at_step(step)));
+            }
+            Some(Request::Limit) => (Class::Stopped, "stopped before the time limit"),
+            Some(_) => (Class::Stopped, "stopped on request"),
+            None => (Class::Again, "asks to be started again"),
+        };
+        return plain(class, format!("{saved}{end}{}{else_}", at_step(step)));
     }
     match account.request {
         Some(Request::Cancel) => {
@@ -344,6 +346,7 @@ mod tests {
             evidence,
             request,
             loaded: true,
+            saved: None,
             step: Some(38),
         })
     }
@@ -413,6 +416,7 @@ mod tests {
                 evidence: &[],
                 request,
                 loaded: false,
+                saved: Some(7),
                 step: None,
             })
             .class
@@ -427,5 +431,44 @@ mod tests {
         assert_eq!(code(76), Class::BadCheckpoint);
         assert_eq!(code(93), Class::Never);
         assert_eq!(code(1), Class::Failed);
+    }
+
+    #[test]
+    fn only_a_checkpoint_that_was_seen_is_told_as_saved() {
+        let of = |saved, request| {
+            let end = End {
+                status: Status::Code(75),
+                asked: false,
+            };
+            classify(&Account {
+                ends: &[Some(end)],
+                evidence: &[],
+                request,
+                loaded: false,
+                saved,
+                step: Some(7),
+            })
+            .words
+        };
+        assert_eq!(
+            of(Some(7), None),
+            "saved and asks to be started again at step 7"
+        );
+        assert_eq!(
+            of(None, None),
+            "asks to be started again at step 7, without a new checkpoint"
+        );
+        assert_eq!(
+            of(Some(7), Some(Request::Limit)),
+            "saved and stopped before the time limit at step 7"
+        );
+        assert_eq!(
+            of(None, Some(Request::Stop)),
+            "stopped on request at step 7, without a new checkpoint"
+        );
+        assert_eq!(
+            of(Some(5), Some(Request::Stop)),
+            "stopped on request at step 7, its newest checkpoint is of step 5"
+        );
     }
 }

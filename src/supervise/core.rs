@@ -53,8 +53,8 @@ struct Attempt {
     ranks: Vec<Rank>,
     gone: Vec<bool>,
     evidence: Vec<Evidence>,
-    /// It has saved something new.
-    saved: bool,
+    /// Step of its newest checkpoint that is newer than the one it was given.
+    saved: Option<u64>,
     /// When the first rank left with code 75.
     leaving: Option<Time>,
     /// The reason for which the others were ended, if there is one.
@@ -159,7 +159,7 @@ impl Core {
             ranks,
             gone: vec![false; self.setup.launchers.len()],
             evidence: Vec::new(),
-            saved: false,
+            saved: None,
             leaving: None,
             aborted: false,
         });
@@ -237,7 +237,9 @@ impl Core {
             }
             Event::Saved { step, .. } => {
                 self.checkpoints = true;
-                attempt.saved |= attempt.parent.is_none_or(|parent| step > parent.step);
+                if attempt.parent.is_none_or(|parent| step > parent.step) {
+                    attempt.saved = attempt.saved.max(Some(step));
+                }
             }
             Event::Exit {
                 rank,
@@ -512,9 +514,10 @@ impl Core {
             evidence: &attempt.evidence,
             request: self.request,
             loaded: attempt.parent.is_some(),
+            saved: attempt.saved,
             step: attempt.ranks.iter().filter_map(|r| r.step).max(),
         });
-        self.failures += u32::from(counts(verdict.class, attempt.saved));
+        self.failures += u32::from(counts(verdict.class, attempt.saved.is_some()));
         let next = decide(
             &verdict,
             Standing {

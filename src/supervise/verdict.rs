@@ -9,7 +9,7 @@ pub enum Outcome {
     Finished,
     Failed,
     Cancelled,
-    /// Saved and stopped on request or before the time limit; `haul resume` goes on.
+    /// Stopped in good order on request or before the time limit; `haul resume` goes on.
     Stopped,
     #[serde(other)]
     Unknown,
@@ -43,9 +43,9 @@ pub struct Verdict {
 pub enum Class {
     /// All ranks exited 0.
     Done,
-    /// All ranks exited 75: saved, start again.
+    /// All ranks exited 75: start again. Whether they saved, the words tell.
     Again,
-    /// Asked to stop, and saved.
+    /// Asked to stop, and left in good order.
     Stopped,
     Cancelled,
     /// Exit 76: the checkpoint it was given is unreadable.

@@ -27,7 +27,7 @@ pub fn plot(series: &[Series], width: usize, height: usize, style: Style) -> Str
     }
     let (x0, x1) = range(points().map(|p| p.0));
     let (y0, y1) = range(points().map(|p| p.1));
-    let labels = [y1, (y0 + y1) / 2.0, y0].map(units::number);
+    let labels = [y1, y0 / 2.0 + y1 / 2.0, y0].map(units::number);
     let margin = labels.iter().map(|l| l.chars().count()).max().unwrap_or(0) + 2;
     let columns = width.saturating_sub(margin).max(8);
     let rows = height.max(3);
@@ -115,8 +115,9 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
 /// `value` between `low` and `high` on dots 0 to `dots` - 1; the middle when there is no range.
 fn scale(value: f64, low: f64, high: f64, dots: usize) -> f64 {
     let last = (dots - 1) as f64;
-    match high - low > 0.0 {
-        true => (value - low) / (high - low) * last,
+    // Halves: a difference of huge values need not be finite.
+    match high > low {
+        true => (value / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0) * last,
         false => last / 2.0,
     }
 }

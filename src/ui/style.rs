@@ -94,6 +94,12 @@ pub fn visible(text: &str) -> String {
     }
 }
 
+/// The same but for tabs, for lines of programs.
+pub fn visible_line(line: &str) -> String {
+    let parts: Vec<String> = line.split('\t').map(visible).collect();
+    parts.join("\t")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,5 +116,6 @@ mod tests {
     #[test]
     fn control_characters_are_shown_not_sent() {
         assert_eq!(visible("a\x1b[2Jb\nc é"), "a\\u{1b}[2Jb\\nc é");
+        assert_eq!(visible_line("a\t\x1b]0;b\x07"), "a\t\\u{1b}]0;b\\u{7}");
     }
 }

@@ -22,6 +22,9 @@ pub struct Table {
 const GAP: usize = 2;
 /// No column is cut to fewer columns than this.
 const NARROWEST: usize = 8;
+/// Columns of a table that is read elsewhere than on a terminal, where its last column has room for some words then.
+const PIPED: usize = 110;
+const ROOM: usize = 40;
 
 impl Table {
     /// Columns by title; a title that starts with `>` stands over right-aligned cells.
@@ -48,7 +51,7 @@ impl Table {
     }
 
     /// Lines, each ended. Where `width` (columns of the terminal) is too small, cells of words are cut with an
-    /// ellipsis, and those of a last column of words go on in the next line.
+    /// ellipsis, and those of a last column of words go on in the next line. Without a width nothing is cut.
     pub fn render(&self, width: Option<usize>, style: Style) -> String {
         let widths = self.widths(width);
         let mut text = String::new();
@@ -66,22 +69,26 @@ impl Table {
             text.push('\n');
         }
         for row in &self.rows {
-            self.wrapped(row, &widths, &mut text);
+            self.wrapped(row, &widths, width.is_some(), &mut text);
         }
         text
     }
 
     /// A row whose last cell of words takes as many lines as it needs.
-    fn wrapped(&self, row: &[String], widths: &[usize], text: &mut String) {
+    fn wrapped(&self, row: &[String], widths: &[usize], cut: bool, text: &mut String) {
         let last = widths.len().saturating_sub(1);
         let cell = row.get(last).map_or("", String::as_str);
         if self.align.last() == Some(&Align::Right) || columns(cell) <= widths[last] {
             return self.line(row, widths, text);
         }
         let mut cells: Vec<String> = row[..last].to_vec();
+        let mut widths = widths.to_vec();
         for part in wrap(cell, widths[last]) {
+            if !cut {
+                widths[last] = columns(&part);
+            }
             cells.push(part);
-            self.line(&cells, widths, text);
+            self.line(&cells, &widths, text);
             cells = vec![String::new(); last];
         }
     }
@@ -98,8 +105,16 @@ impl Table {
                     .unwrap_or(0)
             })
             .collect();
-        let Some(limit) = limit else { return widths };
         let gaps = GAP * widths.len().saturating_sub(1);
+        let Some(limit) = limit else {
+            if let (Some(Align::Left), Some((last, before))) =
+                (self.align.last(), widths.split_last_mut())
+            {
+                let used = before.iter().sum::<usize>() + gaps;
+                *last = (*last).min(PIPED.saturating_sub(used).max(ROOM));
+            }
+            return widths;
+        };
         while widths.iter().sum::<usize>() + gaps > limit {
             // Numbers are never cut: a number without its end is a wrong number.
             let widest = (0..widths.len())
@@ -180,6 +195,18 @@ quickstart-261120-k3fa   600  finished
         }
         let text = table().render(Some(30), Style::PLAIN);
         assert!(text.contains("…"), "{text}");
+    }
+
+    #[test]
+    fn without_a_terminal_only_the_last_words_are_wrapped_and_nothing_is_cut() {
+        let (id, path) = ("i".repeat(90), format!("/{}", "p".repeat(200)));
+        let words = "its program was killed by SIGKILL at step 37; 4 failures, 3 allowed";
+        let mut table = Table::new(&["run", "what"]);
+        table.row([id.as_str(), words]).row([&id, &path]);
+        let text = table.render(None, Style::PLAIN);
+        assert_eq!(text.matches(&id).count(), 2, "{text}");
+        assert!(text.contains(&path) && !text.contains('…'), "{text}");
+        assert_eq!(text.lines().count(), 5, "{text}");
     }
 
     #[test]

@@ -123,12 +123,12 @@ pub fn percent(share: f64) -> String {
     format!("{value:.1} %")
 }
 
-/// Losses: four digits after the point, so that curves can be compared by eye.
+/// Losses: four digits after the point, so that curves can be compared by eye; with an exponent where they are huge.
 pub fn loss(value: f64) -> String {
-    if value.is_finite() {
-        format!("{value:.4}")
-    } else {
-        value.to_string()
+    match value.abs() {
+        size if !size.is_finite() => value.to_string(),
+        size if size >= 1e6 => format!("{value:.4e}"),
+        _ => format!("{value:.4}"),
     }
 }
 
@@ -153,6 +153,14 @@ mod tests {
         ] {
             assert_eq!(number(value), text);
         }
+    }
+
+    #[test]
+    fn losses_are_short_however_large() {
+        assert_eq!(loss(1.5), "1.5000");
+        assert_eq!(loss(999_999.0), "999999.0000");
+        assert_eq!(loss(-1e308), "-1.0000e308");
+        assert_eq!(loss(f64::NAN), "NaN");
     }
 
     #[test]

@@ -221,6 +221,9 @@ fn what_cannot_be_a_recipe_is_refused_in_words() {
     desk.write("extends.yaml", "name: a\nextends: none.yaml\n");
     desk.write("chain.yaml", "name: a\nextends: chain2.yaml\n");
     desk.write("chain2.yaml", "extends: list.yaml\n");
+    desk.write("itself.yaml", "name: a\nextends: ./itself.yaml\n");
+    desk.write("loop.yaml", "name: a\nextends: loop2.yaml\n");
+    desk.write("loop2.yaml", "extends: loop.yaml\n");
     for name in [
         "none.yaml",
         "dir.yaml",
@@ -234,6 +237,8 @@ fn what_cannot_be_a_recipe_is_refused_in_words() {
         "latin.yaml",
         "extends.yaml",
         "chain.yaml",
+        "itself.yaml",
+        "loop.yaml",
     ] {
         let faults = desk
             .load_file(&desk.path(name), &[], None, None)

@@ -1,6 +1,6 @@
 //! The sections on loss and on what the model writes.
 
-use super::{or_empty, or_unknown, points};
+use super::{or_unknown, points};
 use crate::report::document::{Block, Figure, LossChart, Section};
 use crate::report::summary::Summary;
 use crate::ui::units;
@@ -39,9 +39,11 @@ pub(super) fn loss(summary: &Summary) -> Section {
             "training loss, last step",
             or_unknown(loss.last_train, units::loss),
         )
-        .note(or_empty(loss.first_train, |l| {
-            format!("first step {}", units::loss(l))
-        }))
+        .note(match loss.first_train {
+            Some((1, first)) => format!("first step {}", units::loss(first)),
+            Some((step, first)) => format!("first known, of step {step}: {}", units::loss(first)),
+            None => String::new(),
+        })
         .means(match loss.nats {
             true => "mean over the tokens of the step's global batch, in nats",
             false => "as the program reports it",
