@@ -292,9 +292,8 @@ impl Shell {
                 }
             }
             Action::KillLaunchers { .. } => {
-                if let Some(live) = &self.live {
-                    let job = self.options.job.as_deref();
-                    live.kill_launchers(job.filter(|_| self.site.nodes.srun));
+                if let Some(live) = &mut self.live {
+                    live.kill_launchers(self.site.nodes.srun);
                 }
             }
             Action::MarkUnreadable { at, mut words } => {

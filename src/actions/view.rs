@@ -49,8 +49,8 @@ struct Kept {
     view: View,
 }
 
-/// While the record of a run is no older than this, Slurm is not asked whether it runs.
-const BEAT: Duration = Duration::from_secs(60);
+/// While the record of a run is no older than this, or than a few steps, Slurm is not asked whether it runs.
+const BEAT: Duration = Duration::from_secs(15);
 
 /// Everything seen of a run, in detail.
 #[derive(Debug, Clone)]
@@ -188,7 +188,7 @@ fn facts(run: &RunDir, entries: Vec<Entry>) -> Facts {
     Facts {
         slot,
         submitter: submitter(run, slot).map(|p| p.life()),
-        job: job(run, slot, plan.as_ref(), &entries, &claim),
+        job: job(run, slot, plan.as_ref(), &entries, &claim, &progress),
         claim,
         request: request(run),
         progress,
@@ -279,9 +279,11 @@ fn has_ended(entries: &[Entry]) -> bool {
     told.unwrap_or(false)
 }
 
-/// Whether the newest attempt has written a metrics line lately. A clock that differs costs a question to Slurm, or
-/// delays one.
-fn beats(run: &RunDir) -> bool {
+/// Whether the newest attempt has written a metrics line lately, measured by its steps. A clock that differs costs a
+/// question to Slurm, or delays one.
+fn beats(run: &RunDir, progress: &Progress) -> bool {
+    let step = Duration::try_from_secs_f64(progress.step_seconds.unwrap_or_default());
+    let beat = (step.unwrap_or_default() * 3).clamp(BEAT, BEAT * 20);
     let newest = run.numbers("attempts").last().copied();
     let changed = newest.and_then(|attempt| {
         std::fs::metadata(run.metrics(attempt))
@@ -289,7 +291,7 @@ fn beats(run: &RunDir) -> bool {
             .modified()
             .ok()
     });
-    changed.is_some_and(|at| at.elapsed().unwrap_or_default() < BEAT)
+    changed.is_some_and(|at| at.elapsed().unwrap_or_default() < beat)
 }
 
 fn job(
@@ -298,6 +300,7 @@ fn job(
     plan: Option<&Plan>,
     entries: &[Entry],
     claim: &Claimed,
+    progress: &Progress,
 ) -> Option<(String, JobState)> {
     if let Claimed::Owner {
         job: owner,
@@ -305,7 +308,7 @@ fn job(
     } = claim
         && is_slurm(plan)
         && !has_ended(entries)
-        && beats(run)
+        && beats(run, progress)
     {
         return Some((owner.clone(), JobState::Running));
     }

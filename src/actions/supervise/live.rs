@@ -30,6 +30,8 @@ pub(super) struct Live {
     nodes: Vec<(u64, String, Outgoing)>,
     /// Pid by node.
     pub launchers: BTreeMap<usize, i32>,
+    /// Launchers were told to end at once.
+    killed: bool,
     record: Record,
     merge: Merge,
     launched: Instant,
@@ -61,6 +63,7 @@ impl Live {
             peers: BTreeMap::new(),
             nodes: Vec::new(),
             launchers: BTreeMap::new(),
+            killed: false,
             record: Record::open(&site.run, attempt)?,
             merge: Merge::new(attempt, site.plan.world()),
             launched: Instant::now(),
@@ -138,17 +141,16 @@ impl Live {
         }
     }
 
-    /// KILLs launchers and shims; ranks are killed by the kernel with their shims. Under Slurm all job steps, of which
-    /// `srun` is only the voice.
-    pub(super) fn kill_launchers(&self, job: Option<&str>) {
-        if let Some(job) = job {
-            let mut scancel = tokio::process::Command::new("scancel");
-            // It says nothing that would help; the launcher's end shows whether it worked.
-            let _ = scancel.args(["--signal=KILL", job]).spawn();
-            return;
-        }
+    /// KILLs launchers and shims; ranks are killed by the kernel with their shims.
+    pub(super) fn kill_launchers(&mut self, srun: bool) {
+        // On TERM `srun` kills its tasks and waits for them; if it is killed itself they live on.
+        let signal = match srun && !self.killed {
+            true => Signal::SIGTERM,
+            false => Signal::SIGKILL,
+        };
+        self.killed = true;
         for pid in self.launchers.values() {
-            let _ = killpg(Pid::from_raw(*pid), Signal::SIGKILL);
+            let _ = killpg(Pid::from_raw(*pid), signal);
         }
     }
 
