@@ -115,7 +115,16 @@ pub fn judge(facts: &Facts) -> Standing {
         Event::Finished { outcome, words } => Some((*outcome, words.clone())),
         _ => None,
     });
-    if let Some((outcome, words)) = finished {
+    if let Some((outcome, mut words)) = finished {
+        // The supervisor saw a signal; why it was sent only the scheduler knows.
+        if let (Outcome::Failed, Some((job, JobState::Ended(end)))) = (outcome, &facts.job)
+            && matches!(
+                end.because,
+                Some(Because::Nodes | Because::Memory | Because::Preempted)
+            )
+        {
+            words = format!("{words}; job {job} {}", end.words());
+        }
         let state = match outcome {
             Outcome::Finished => State::Finished,
             Outcome::Failed => State::Failed,

@@ -1,0 +1,213 @@
+//! A run from submission to report, from other shells, and its ends.
+
+use crate::field::{Field, TWO_NODES, Told, cluster, shared, slurm, wait_for};
+use std::time::{Duration, Instant};
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn a_run_trains_on_two_nodes_with_few_questions_to_slurm() {
+    let _cluster = shared();
+    let field = Field::new();
+    let recipe = field.recipe("150, 0.05, 20", TWO_NODES);
+    let told = field.haul(&["run", &recipe]);
+    assert_eq!(told.code, 0, "{told:#?}");
+    told.says("finished at step 150");
+    field.assert_whole(150);
+    let run = field.newest();
+    let nodes = run.events("launched")[0]["nodes"].clone();
+    for node in nodes.as_array().unwrap() {
+        let log = run.0.log(1, node.as_str().unwrap());
+        let log = std::fs::read_to_string(log).unwrap();
+        assert_eq!(log.matches("starts at step 0").count(), 2, "{log}");
+    }
+    let calls = std::fs::read_to_string(field.path().join("runs/.slurm/calls")).unwrap();
+    println!("{} calls of Slurm", calls.lines().count());
+    assert!(calls.lines().count() <= 12, "{calls}");
+}
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn values_reach_the_program_unchanged_for_a_user_without_rights() {
+    let _cluster = shared();
+    let field = Field::of("ada");
+    let program = field.path().join("show.sh");
+    std::fs::write(
+        &program,
+        "#!/bin/bash\n[ $RANK = 0 ] || exit 0\nprintf '%s\\0' \"$ODD\" \"$@\" \"$MASTER_ADDR\" \"$(id -un)\" > \"$HAUL_RUN_DIR/shown\"\n",
+    )
+    .unwrap();
+    let arguments = [
+        "a b",
+        "it's",
+        "$(touch /tmp/x) `id`",
+        "é\"\\",
+        "",
+        "a\nb",
+        "1,2",
+    ];
+    let odd = "x,y=$HOME 'q' \"p\" \\ é";
+    let list: Vec<String> = arguments
+        .iter()
+        .map(|a| serde_json::to_string(a).unwrap())
+        .collect();
+    let recipe = field.path().join("odd.yaml");
+    let text = format!(
+        "name: odd\nprogram: {{command: [bash, {}, {}]}}\nenvironment: {{variables: {{ODD: {}}}}}\n{TWO_NODES}\n",
+        serde_json::to_string(program.to_str().unwrap()).unwrap(),
+        list.join(", "),
+        serde_json::to_string(odd).unwrap(),
+    );
+    std::fs::write(&recipe, text).unwrap();
+    let told = field.haul(&["run", recipe.to_str().unwrap()]);
+    assert_eq!(told.code, 0, "{told:#?}");
+    let shown = std::fs::read(field.newest().0.path().join("shown")).unwrap();
+    let shown: Vec<&str> = std::str::from_utf8(&shown).unwrap().split('\0').collect();
+    assert_eq!(shown[0], odd);
+    assert_eq!(shown[1..=arguments.len()], arguments);
+    let master: std::net::Ipv4Addr = shown[arguments.len() + 1].parse().unwrap();
+    assert!(!master.is_loopback(), "{master}");
+    assert_eq!(shown[arguments.len() + 2], "ada");
+}
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn a_run_is_cancelled_from_another_shell_with_and_without_a_checkpoint() {
+    let _cluster = shared();
+    let field = Field::new();
+    let recipe = field.recipe("100000, 0.05, 50", TWO_NODES);
+    let follower = field.command(&["run", &recipe]).spawn().unwrap();
+    let run = wait_for("a run", || {
+        field.find().filter(|run| run.steps(1).len() > 5)
+    });
+    let told = field.haul(&["cancel", "last", "--save"]);
+    assert_eq!(told.code, 0, "{told:#?}");
+    told.says("saved and stopped on request");
+    let followed = Told::of(follower.wait_with_output().unwrap());
+    assert_eq!(followed.code, 5, "{followed:#?}");
+    let saved = run.events("saved").last().unwrap()["step"]
+        .as_u64()
+        .unwrap();
+    let told = field.haul(&["resume", "last"]);
+    assert_eq!(told.code, 0, "{told:#?}");
+    run.wait_for_step(2, saved + 10);
+    assert_eq!(run.steps(2)[0], saved + 1);
+    let told = field.haul(&["cancel", "last"]);
+    assert_eq!(told.code, 0, "{told:#?}");
+    assert_eq!(field.state().0, "cancelled");
+    wait_for("the end of its jobs", || {
+        field.live_jobs().is_empty().then_some(())
+    });
+    field.assert_whole(*run.steps(2).last().unwrap());
+}
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn a_job_that_somebody_else_cancels_is_told_and_can_be_resumed() {
+    let _cluster = shared();
+    let field = Field::new();
+    let run = field.submit(&field.recipe("200, 0.05, 10", TWO_NODES));
+    run.wait_for_step(1, 30);
+    slurm(&["scancel", &field.live_jobs()[0]]);
+    let begin = Instant::now();
+    wait_for("the end", || {
+        let (state, words) = field.state();
+        matches!(state.as_str(), "failed" | "cancelled").then_some(words)
+    });
+    println!("told after {:.1} s", begin.elapsed().as_secs_f64());
+    wait_for("the end of its jobs", || {
+        field.live_jobs().is_empty().then_some(())
+    });
+    let told = field.haul(&["resume", "last", "--follow"]);
+    assert_eq!(told.code, 0, "{told:#?}");
+    field.assert_whole(200);
+}
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn a_run_saves_before_its_time_limit_and_goes_on() {
+    let _cluster = shared();
+    let field = Field::new();
+    // Slurm knows minutes, and warns up to a minute early.
+    let more = TWO_NODES.replace("10m", "1m");
+    let run = field.submit(&field.recipe("1500, 0.05, 100000", &more));
+    let words = field.wait_until("waiting");
+    assert!(words.contains("time limit"), "{words}");
+    let saved = run.events("saved").last().unwrap()["step"]
+        .as_u64()
+        .unwrap();
+    assert_eq!(run.steps(1).last(), Some(&saved));
+    wait_for("the end of its job", || {
+        field.live_jobs().is_empty().then_some(())
+    });
+    let told = field.haul(&["resume", "last"]);
+    assert_eq!(told.code, 0, "{told:#?}");
+    run.wait_for_step(2, saved + 20);
+    assert_eq!(run.steps(2)[0], saved + 1);
+    assert_eq!(field.haul(&["cancel", "last"]).code, 0);
+}
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn a_waiting_job_says_why() {
+    let _cluster = shared();
+    let field = Field::new();
+    let recipe = field.recipe("5, 0.05, 10", &TWO_NODES.replace("nodes: 2", "nodes: 4"));
+    // Half a node is enough to keep a job for four exclusive nodes waiting.
+    let holder = slurm(&[
+        "sbatch",
+        "--parsable",
+        "-p",
+        "debug",
+        "-N",
+        "1",
+        "--wrap",
+        "sleep 60",
+    ]);
+    wait_for("the holder", || {
+        let state = slurm(&["squeue", "-h", "-j", holder.trim(), "-o", "%T"]);
+        (state.trim() == "RUNNING").then_some(())
+    });
+    field.submit(&recipe);
+    let words = wait_for("a reason", || {
+        let (state, words) = field.state();
+        (state == "queued" && words.contains('(')).then_some(words)
+    });
+    assert!(
+        words.contains("Resources") || words.contains("Priority"),
+        "{words}"
+    );
+    slurm(&["scancel", holder.trim()]);
+    field.wait_until("finished");
+    std::thread::sleep(Duration::from_secs(1));
+}
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn the_debug_qos_refuses_in_words() {
+    let _cluster = shared();
+    let field = Field::of("bob");
+    let profile = std::fs::read_to_string(field.path().join("machine.yaml")).unwrap();
+    let with = |options: &str| {
+        let text = profile.replace("launch: {", &format!("launch: {{sbatch: [{options}], "));
+        std::fs::write(field.path().join("machine.yaml"), text).unwrap();
+    };
+    let recipe = field.recipe("2000, 0.05, 100", TWO_NODES);
+    for (options, advice) in [
+        ("\"--account=nobodys\"", "user config"),
+        ("\"--qos=nosuch\"", "QOS is not yours"),
+        ("\"--partition=nosuch\"", "sinfo -s"),
+    ] {
+        with(options);
+        let told = field.haul(&["submit", &recipe]);
+        assert_eq!(told.code, 3, "{told:#?}");
+        told.says(advice);
+    }
+    with("\"--qos=debug\"");
+    field.submit(&recipe);
+    let told = field.haul(&["submit", &recipe]);
+    assert_eq!(told.code, 3, "{told:#?}");
+    told.says("no more of your jobs");
+    for job in cluster(&["as", "bob", "squeue", "-h", "-u", "bob", "-o", "%A"]).lines() {
+        cluster(&["as", "bob", "scancel", job]);
+    }
+}
