@@ -77,7 +77,12 @@ fn join(
         grads_bytes: BYTES,
     };
     Ok(match port {
-        Some(port) => Box::new(tcp::join(&spec, ("127.0.0.1", port), options)?),
+        Some(port) => Box::new(tcp::join(
+            &spec,
+            ("127.0.0.1", port),
+            rank..rank + 1,
+            options,
+        )?),
         None => Box::new(shm::join(&spec, options)?),
     })
 }

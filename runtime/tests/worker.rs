@@ -111,6 +111,7 @@ impl Run {
                 .env("RANK", rank.to_string())
                 .env("WORLD_SIZE", self.ranks.to_string())
                 .env("LOCAL_WORLD_SIZE", self.per_node.to_string())
+                .env("LOCAL_RANK", (rank % self.per_node).to_string())
                 .env("MASTER_ADDR", "127.0.0.1")
                 .env("MASTER_PORT", port.to_string());
             command
@@ -200,10 +201,12 @@ fn succeed(outputs: &[Output]) {
 /// Nodes differ in how ranks reach each other, and in nothing else; neither in how much they allocate.
 #[test]
 fn ranks_on_nodes_of_their_own_have_the_bits_of_ranks_on_one() {
-    let one = Run::new(3, "f32", |_| ());
-    let mut apart = Run::new(3, "f32", |_| ());
+    let one = Run::new(4, "f32", |_| ());
+    let mut apart = Run::new(4, "f32", |_| ());
     apart.per_node = 1;
-    for (run, transport) in [(&one, "shm"), (&apart, "tcp")] {
+    let mut pairs = Run::new(4, "f32", |_| ());
+    pairs.per_node = 2;
+    for (run, transport) in [(&one, "shm"), (&apart, "tcp"), (&pairs, "tcp")] {
         succeed(&run.train(1, None));
         let lines = run.lines(1, 0);
         let values = || lines.iter().filter_map(|line| line.values.as_ref());
@@ -213,8 +216,12 @@ fn ranks_on_nodes_of_their_own_have_the_bits_of_ranks_on_one() {
         assert!(growth.max().unwrap() < 1 << 20);
     }
     assert_eq!(one.losses(1, Kind::Step).len(), 12);
-    for kind in [Kind::Step, Kind::Eval] {
-        assert_eq!(one.losses(1, kind), apart.losses(1, kind));
+    for (kind, other) in [
+        (Kind::Step, &apart),
+        (Kind::Eval, &apart),
+        (Kind::Step, &pairs),
+    ] {
+        assert_eq!(one.losses(1, kind), other.losses(1, kind));
     }
     let last = |run: &Run| {
         let saves = run.path("run/checkpoints/1/step-12");

@@ -58,6 +58,10 @@ impl Member {
         }
     }
 
+    pub(super) fn segment(&self) -> &Segment {
+        &self.segment
+    }
+
     /// Runs a collective: `body` after all ranks have met and called the same.
     fn collective(
         &mut self,

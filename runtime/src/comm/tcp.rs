@@ -1,4 +1,5 @@
-//! A group whose ranks may be on several machines: every pair has connections of its own, values go directly.
+//! A group whose ranks may be on several machines: every pair has connections of its own, values go directly. Ranks of
+//! one node share memory for what they reduce.
 //!
 //! One thread does all: sockets do not block, and whoever waits in a collective listens to all peers, says that it
 //! lives, and sends and gets whatever can go, so that nobody waits for somebody who waits for him.
@@ -14,7 +15,7 @@ use super::call::{Call, Op};
 use super::{BEAT, Comm, CommError, Options, Spec, Timing, system};
 use crate::device::Real;
 use crate::sys::region::Memory;
-use job::{Gather, Job, Nothing, Reduce};
+use job::{Gather, Job, Nothing, Reduce, Values};
 use link::Link;
 use message::{At, Fault, Message, clip};
 use nix::poll::{PollFd, PollFlags, PollTimeout};
@@ -31,8 +32,7 @@ pub struct Tcp {
     rank: usize,
     size: usize,
     options: Options,
-    grads: Memory,
-    staging: Memory,
+    values: Values,
     /// In rank order, without this rank.
     links: Vec<Link>,
     /// Collectives called.
@@ -46,26 +46,20 @@ pub struct Tcp {
 
 impl Tcp {
     /// Without links yet.
-    fn new(spec: &Spec<'_>, options: Options) -> Result<Tcp, CommError> {
-        let reserve = |bytes: usize| {
-            let mib = bytes >> 20;
-            Memory::private(bytes)
-                .map_err(|e| system(&format!("reserve {mib} MiB for the group's values"), e))
-        };
+    fn new(spec: &Spec<'_>, values: Values, options: Options) -> Tcp {
         let now = Instant::now();
-        Ok(Tcp {
+        Tcp {
             rank: spec.rank,
             size: spec.size,
             options,
-            grads: reserve(spec.grads_bytes)?,
-            staging: reserve(job::staging(spec.size))?,
-            links: Vec::with_capacity(spec.size - 1),
+            values,
+            links: Vec::with_capacity(spec.size),
             sequence: 0,
             last_tick: now,
             last_beat: now,
             longest: Duration::ZERO,
             failed: None,
-        })
+        }
     }
 
     /// Runs a collective: `job` with all ranks, which must have called the same.
@@ -149,7 +143,7 @@ impl Tcp {
                 moved |= transfer(link, job);
             }
             moved |= job.advance(&self.links);
-            if !told && self.links.iter().all(|link| has_passed(link, job)) {
+            if !told && job.is_done() && self.links.iter().all(|link| has_passed(link, job)) {
                 told = true;
                 if confirms {
                     self.say(&Message::Done(call.sequence));
@@ -163,6 +157,7 @@ impl Tcp {
                 flushed &= link.is_flushed();
             }
             if let Some(met) = met
+                && told
                 && flushed
                 && !self.links.iter().any(awaited)
             {
@@ -332,7 +327,7 @@ impl Comm for Tcp {
     }
 
     fn grads(&self) -> Memory {
-        self.grads.clone()
+        self.values.grads.clone()
     }
 
     fn barrier(&mut self) -> Result<Timing, CommError> {
@@ -340,7 +335,7 @@ impl Comm for Tcp {
     }
 
     fn all_reduce(&mut self, real: Real, offset: usize, len: usize) -> Result<Timing, CommError> {
-        let have = self.grads.len() / real.bytes();
+        let have = self.values.grads.len() / real.bytes();
         if offset.checked_add(len).is_none_or(|end| end > have) {
             let error = format!("{len} elements from {offset} are not within {have}");
             return Err(self.refuse("all-reduce", error));
@@ -349,9 +344,8 @@ impl Comm for Tcp {
             Real::F32 => Op::ReduceF32,
             Real::F64 => Op::ReduceF64,
         };
-        let (grads, staging) = (self.grads.clone(), self.staging.clone());
-        let place = (self.rank, self.size);
-        let mut job = Reduce::new(place, (&grads, &staging), real, offset, len);
+        let values = self.values.clone();
+        let mut job = Reduce::new((self.rank, self.size), &values, real, offset, len);
         self.collective(op, offset, len, &mut job)
     }
 

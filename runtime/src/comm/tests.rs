@@ -9,9 +9,11 @@ use std::thread;
 enum Kind {
     Local,
     Tcp,
+    /// Nodes of two ranks; the last may have one.
+    Nodes,
 }
 
-const KINDS: [Kind; 2] = [Kind::Local, Kind::Tcp];
+const KINDS: [Kind; 3] = [Kind::Local, Kind::Tcp, Kind::Nodes];
 
 fn group(kind: Kind, size: usize, bytes: usize) -> Vec<Box<dyn Comm>> {
     group_with(kind, size, bytes, Options::default())
@@ -23,8 +25,9 @@ fn group_with(kind: Kind, size: usize, bytes: usize, options: Options) -> Vec<Bo
             let members = local::group_with(size, bytes, options).unwrap();
             members.into_iter().map(|m| Box::new(m) as _).collect()
         }
-        Kind::Tcp => {
-            let members = super::tcp::tests::group(size, bytes, options);
+        Kind::Tcp | Kind::Nodes => {
+            let each = if matches!(kind, Kind::Tcp) { 1 } else { 2 };
+            let members = tcp::tests::group_at("127.0.0.1", each, size, bytes, options);
             members.into_iter().map(|m| Box::new(m) as _).collect()
         }
     }

@@ -62,7 +62,7 @@ impl Parts {
     }
 }
 
-/// Over shared memory where all ranks are on this node, else over tcp.
+/// Over shared memory where all ranks are on this node, else over tcp between nodes.
 fn join(
     plan: &WorkerPlan,
     surroundings: &Surroundings,
@@ -87,7 +87,12 @@ fn join(
     };
     Ok(match surroundings.master()? {
         None => Box::new(shm::join(&spec, options)?),
-        Some((host, port)) => Box::new(tcp::join(&spec, (host, port), options)?),
+        Some(master) => Box::new(tcp::join(
+            &spec,
+            master,
+            surroundings.node.clone(),
+            options,
+        )?),
     })
 }
 

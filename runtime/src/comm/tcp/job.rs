@@ -2,10 +2,12 @@
 #![allow(unsafe_code)]
 
 use super::super::reduce::sum_into_all;
+use super::super::segment::Segment;
 use super::super::{MAX_RANKS, slice};
 use super::link::Link;
 use crate::device::Real;
 use crate::sys::region::Memory;
+use std::io;
 use std::ops::Range;
 
 /// The part of a collective that is its own. Ranges of bytes are by peer; `at` counts those sent to or got from it.
@@ -20,6 +22,8 @@ pub(super) trait Job {
     fn incoming(&mut self, peer: usize, at: usize) -> &mut [u8];
     /// Works on what has come; whether there was anything to do.
     fn advance(&mut self, links: &[Link]) -> bool;
+    /// Whether that work is done.
+    fn is_done(&self) -> bool;
 }
 
 /// A barrier: nothing moves.
@@ -44,6 +48,10 @@ impl Job for Nothing {
 
     fn advance(&mut self, _: &[Link]) -> bool {
         false
+    }
+
+    fn is_done(&self) -> bool {
+        true
     }
 }
 
@@ -88,15 +96,18 @@ impl Job for Gather<'_> {
     fn advance(&mut self, _: &[Link]) -> bool {
         false
     }
+
+    fn is_done(&self) -> bool {
+        true
+    }
 }
 
 /// All-reduce: each rank gets all contributions to its own slice, sums them in rank order a chunk at a time, and sends
-/// the sums to all. To a peer go first this rank's elements of the peer's slice, then the sums of its own.
+/// the sums to all. To a peer go first this rank's elements of the peer's slice, then the sums of its own. Between
+/// ranks of one node nothing is sent: who sums reads and writes the others' memory, which they leave alone from their
+/// call until all are done.
 pub(super) struct Reduce<'a> {
-    /// This rank's elements.
-    grads: &'a Memory,
-    /// A chunk of this rank's slice from each rank.
-    staging: &'a Memory,
+    values: &'a Values,
     chunk: usize,
     real: Real,
     rank: usize,
@@ -118,23 +129,59 @@ fn chunk(size: usize) -> usize {
     even.clamp(CHUNKS.start, CHUNKS.end).next_multiple_of(4096)
 }
 
-/// Bytes of staging that a group of `size` needs.
-pub(super) fn staging(size: usize) -> usize {
-    size * chunk(size)
+/// The memory of a rank's values.
+#[derive(Clone)]
+pub(super) struct Values {
+    /// This rank's elements.
+    pub(super) grads: Memory,
+    /// A chunk of this rank's slice from each rank.
+    staging: Memory,
+    /// Memory that the ranks of this node share, and the first of them.
+    node: Option<(Segment, usize)>,
+}
+
+impl Values {
+    /// Of a rank of `size` with `bytes` of elements; `node` has this rank's place in it.
+    pub(super) fn new(
+        size: usize,
+        bytes: usize,
+        node: Option<(Segment, usize, usize)>,
+    ) -> io::Result<Values> {
+        Ok(Values {
+            grads: match &node {
+                None => Memory::private(bytes)?,
+                Some((segment, _, place)) => segment.grads(*place),
+            },
+            staging: Memory::private(size * chunk(size))?,
+            node: node.map(|(segment, first, _)| (segment, first)),
+        })
+    }
+
+    /// The elements of `rank`, if it is on this node.
+    fn beside(&self, rank: usize) -> Option<Memory> {
+        let (segment, first) = self.node.as_ref()?;
+        let place = rank.checked_sub(*first)?;
+        (place < segment.size()).then(|| segment.grads(place))
+    }
+
+    fn is_beside(&self, rank: usize) -> bool {
+        let beside =
+            |(segment, first): &(Segment, usize)| (*first..first + segment.size()).contains(&rank);
+        self.node.as_ref().is_some_and(beside)
+    }
 }
 
 impl<'a> Reduce<'a> {
-    /// Elements `offset..offset + len` of `grads`, which has them (the caller checks); `staging` has [`staging`] bytes.
+    /// Elements `offset..offset + len`, which there are (the caller checks).
     pub(super) fn new(
         (rank, size): (usize, usize),
-        (grads, staging): (&'a Memory, &'a Memory),
+        values: &'a Values,
         real: Real,
         offset: usize,
         len: usize,
     ) -> Self {
         Reduce {
-            grads,
-            staging,
+            values,
             chunk: chunk(size),
             real,
             rank,
@@ -158,23 +205,22 @@ impl<'a> Reduce<'a> {
     }
 
     fn sum<T: Copy + Default + std::ops::AddAssign>(&mut self, bytes: usize) {
-        let own = self
-            .grads
-            .part(self.slice(self.rank).start + self.summed, bytes);
+        let at = self.slice(self.rank).start + self.summed;
         // On the stack: collectives allocate nothing.
         let mut buffers = [std::ptr::null_mut::<T>(); MAX_RANKS];
         for (rank, buffer) in buffers.iter_mut().enumerate().take(self.size) {
-            *buffer = match rank == self.rank {
-                true => own.as_ptr().cast(),
-                false => self
-                    .staging
-                    .part(rank * self.chunk, bytes)
-                    .as_ptr()
-                    .cast::<T>(),
+            let part = if rank == self.rank {
+                self.values.grads.part(at, bytes)
+            } else if let Some(theirs) = self.values.beside(rank) {
+                theirs.part(at, bytes)
+            } else {
+                self.values.staging.part(rank * self.chunk, bytes)
             };
+            *buffer = part.as_ptr().cast();
         }
-        // SAFETY: the parts are inside their memories and apart, and aligned: both memories are page-aligned, chunks are
-        // pages, slices and offsets whole elements. Only this rank's compute thread touches them during a collective.
+        // SAFETY: the parts are inside their memories and apart, and aligned: all memories are page-aligned, chunks are
+        // pages, slices and offsets whole elements. From the calls of all ranks of the node to the last word that all is
+        // done, only the owner of a slice touches it, and elements of other slices only their rank's compute thread.
         unsafe { sum_into_all(&buffers[..self.size], bytes / size_of::<T>()) };
         self.summed += bytes;
     }
@@ -182,6 +228,9 @@ impl<'a> Reduce<'a> {
 
 impl Job for Reduce<'_> {
     fn sends(&self, peer: usize) -> usize {
+        if self.values.is_beside(peer) {
+            return 0;
+        }
         self.slice(peer).len() + self.slice(self.rank).len()
     }
 
@@ -197,7 +246,7 @@ impl Job for Reduce<'_> {
             let own = self.slice(self.rank).start;
             (own + at - theirs.len(), own + self.summed)
         };
-        let part = self.grads.part(from, to - from);
+        let part = self.values.grads.part(from, to - from);
         // SAFETY: inside the memory, which only this rank's compute thread touches during a collective; no other slice
         // over these bytes is alive, as the job is borrowed.
         unsafe { std::slice::from_raw_parts(part.as_ptr(), part.len()) }
@@ -208,12 +257,12 @@ impl Job for Reduce<'_> {
         let part = if at < own {
             let filled = at - self.summed;
             let room = self.current() - filled;
-            self.staging.part(peer * self.chunk + filled, room)
+            self.values.staging.part(peer * self.chunk + filled, room)
         } else {
             // The peer sends sums when it has all of this rank's elements of its slice: they are no longer needed.
             let theirs = self.slice(peer);
             let from = theirs.start + at - own;
-            self.grads.part(from, theirs.end - from)
+            self.values.grads.part(from, theirs.end - from)
         };
         // SAFETY: as in `outgoing`; the job is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(part.as_ptr(), part.len()) }
@@ -222,7 +271,11 @@ impl Job for Reduce<'_> {
     fn advance(&mut self, links: &[Link]) -> bool {
         let bytes = self.current();
         let until = self.summed + bytes;
-        if bytes == 0 || links.iter().any(|link| link.got < until) {
+        let lacks = |link: &Link| match self.values.is_beside(link.rank) {
+            true => !link.met,
+            false => link.got < until,
+        };
+        if bytes == 0 || links.iter().any(lacks) {
             return false;
         }
         match self.real {
@@ -230,5 +283,9 @@ impl Job for Reduce<'_> {
             Real::F64 => self.sum::<f64>(bytes),
         }
         true
+    }
+
+    fn is_done(&self) -> bool {
+        self.current() == 0
     }
 }

@@ -2,13 +2,16 @@
 //! reaches rank 0. All come to rank 0, which tells where the others are; then each goes to those of lower rank.
 
 use super::super::handshake::{self, HELLO, Hello, Newcomer, PENDING, Reply, Waiting, Way};
-use super::super::{BEAT, CommError, Options, Spec, system};
+use super::super::segment::Segment;
+use super::super::{BEAT, Comm, CommError, Options, Spec, shm, system};
+use super::job::Values;
 use super::link::Link;
 use super::message::{At, Message};
 use super::{Tcp, sleep};
 use nix::poll::{PollFd, PollFlags};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -21,12 +24,26 @@ const ANSWER: Duration = Duration::from_secs(5);
 const ENTRY: usize = 18;
 
 /// Joins the group over `master`, the address and port on which rank 0 listens; returns when this rank is connected to
-/// all others.
-pub fn join(spec: &Spec<'_>, master: (&str, u16), options: Options) -> Result<Tcp, CommError> {
+/// all others. `node` are the ranks of this node, which has them in a row.
+pub fn join(
+    spec: &Spec<'_>,
+    master: (&str, u16),
+    node: Range<usize>,
+    options: Options,
+) -> Result<Tcp, CommError> {
     spec.check()?;
+    if !node.contains(&spec.rank) || node.end > spec.size {
+        let what = format!("join as rank {} of {}", spec.rank, spec.size);
+        return Err(system(&what, format!("its node has the ranks {node:?}")));
+    }
+    let shared = share(spec, &node, options)?;
+    let values = Values::new(spec.size, spec.grads_bytes, shared).map_err(|e| {
+        let mib = spec.grads_bytes >> 20;
+        system(&format!("reserve {mib} MiB for the group's values"), e)
+    })?;
     let mut party = Party {
         spec,
-        tcp: Tcp::new(spec, options)?,
+        tcp: Tcp::new(spec, values, options),
         start: Instant::now(),
         limit: options.join,
     };
@@ -40,6 +57,41 @@ pub fn join(spec: &Spec<'_>, master: (&str, u16), options: Options) -> Result<Tc
     party.tcp.links.sort_by_key(|link| link.rank);
     party.tcp.last_tick = Instant::now();
     Ok(party.tcp)
+}
+
+/// The memory that the ranks of this node share, the first of them, and this rank's place; none if it is alone.
+fn share(
+    spec: &Spec<'_>,
+    node: &Range<usize>,
+    options: Options,
+) -> Result<Option<(Segment, usize, usize)>, CommError> {
+    if node.len() < 2 {
+        return Ok(None);
+    }
+    let local = Spec {
+        group: &format!("{} from {}", spec.group, node.start),
+        rank: spec.rank - node.start,
+        size: node.len(),
+        ..*spec
+    };
+    let shared = shm::join(&local, options).and_then(|mut member| {
+        // Nobody leaves before all have the memory. Whether they live is seen by their connections.
+        member.barrier()?;
+        Ok(member.segment().clone())
+    });
+    match shared {
+        Ok(segment) => Ok(Some((segment, node.start, local.rank))),
+        Err(mut error) => {
+            if let CommError::PeerDied { rank, .. }
+            | CommError::PeerSilent { rank, .. }
+            | CommError::OutOfStep { rank, .. }
+            | CommError::Aborted { rank, .. } = &mut error
+            {
+                *rank += node.start;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// A group that is coming together.

@@ -46,19 +46,40 @@ fn options(silent: f64, join: f64) -> Options {
     }
 }
 
-/// A group in rank order; its last rank comes first.
-pub(in super::super) fn group(size: usize, bytes: usize, options: Options) -> Vec<Tcp> {
-    group_at(HOST, size, bytes, options)
+/// Joins as the only rank of its node.
+fn join_alone(spec: &Spec<'_>, port: u16, options: Options) -> Result<Tcp, CommError> {
+    join(spec, (HOST, port), spec.rank..spec.rank + 1, options)
 }
 
-fn group_at(host: &str, size: usize, bytes: usize, options: Options) -> Vec<Tcp> {
-    let (secret, port) = (secret("group"), port());
+/// Ranks of the node of `rank`.
+fn node(rank: usize, each: usize, size: usize) -> std::ops::Range<usize> {
+    let first = rank - rank % each;
+    first..(first + each).min(size)
+}
+
+/// A group in rank order; its last rank comes first.
+pub(in super::super) fn group(size: usize, bytes: usize, options: Options) -> Vec<Tcp> {
+    group_at(HOST, 1, size, bytes, options)
+}
+
+/// The same on nodes of `each` ranks, the last may have less.
+pub(in super::super) fn group_at(
+    host: &str,
+    each: usize,
+    size: usize,
+    bytes: usize,
+    options: Options,
+) -> Vec<Tcp> {
+    let port = port();
+    let secret = secret(&format!("group {port}"));
     thread::scope(|scope| {
         let mut threads: Vec<_> = (0..size)
             .rev()
             .map(|rank| {
                 let spec = spec(&secret, rank, size, bytes);
-                scope.spawn(move || join(&spec, (host, port), options).unwrap())
+                scope.spawn(move || {
+                    join(&spec, (host, port), node(rank, each, size), options).unwrap()
+                })
             })
             .collect();
         threads.reverse();
@@ -84,8 +105,8 @@ fn large_reduces_have_the_bits_of_local_memory() {
         member.all_reduce(Real::F32, 5, len - 5).unwrap();
         grads.to_vec()
     }
-    for size in [2, 3] {
-        let over_tcp = group(size, len * 4, Options::default());
+    for (size, each) in [(2, 1), (3, 1), (3, 2), (4, 2)] {
+        let over_tcp = group_at(HOST, each, size, len * 4, Options::default());
         let over_memory = crate::comm::local::group(size, len * 4).unwrap();
         thread::scope(|scope| {
             let tcp: Vec<_> = over_tcp
@@ -109,11 +130,11 @@ fn large_reduces_have_the_bits_of_local_memory() {
 }
 
 /// Starts rank `rank` of `size`.
-fn spawn(secret: &[u8; 32], rank: usize, size: usize, port: u16) -> Child {
+fn spawn(secret: &[u8; 32], rank: usize, (size, each): (usize, usize), port: u16) -> Child {
     let hex = blake3::Hash::from_bytes(*secret).to_hex();
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "comm::tcp::tests::child", "--nocapture", "-q"])
-        .env(CHILD, format!("{hex} {rank} {size} {port}"))
+        .env(CHILD, format!("{hex} {rank} {size} {port} {each}"))
         .stdout(Stdio::piped())
         .spawn()
         .unwrap()
@@ -158,7 +179,8 @@ fn child() {
         }
         Ok(())
     };
-    let result = join(&spec, (HOST, port), options(1.0, 30.0)).and_then(forever);
+    let node = node(rank, words[4].parse().unwrap(), size);
+    let result = join(&spec, (HOST, port), node, options(1.0, 30.0)).and_then(forever);
     println!("@{}", result.unwrap_err());
     std::process::exit(FAILED);
 }
@@ -172,9 +194,11 @@ fn signal(child: &Child, signal: nix::sys::signal::Signal) {
 fn kill_one(round: u64, with: nix::sys::signal::Signal) -> (usize, Vec<(usize, String)>) {
     let size = 2 + (round % 3) as usize;
     let victim = (round / 3) as usize % size;
+    // Every other group has nodes of two ranks.
+    let each = 1 + (round % 2) as usize;
     let (secret, port) = (secret(&format!("kill {round} {with}")), port());
     let mut children: Vec<Child> = (0..size)
-        .map(|rank| spawn(&secret, rank, size, port))
+        .map(|rank| spawn(&secret, rank, (size, each), port))
         .collect();
     let mut outputs: Vec<_> = children.iter_mut().map(lines).collect();
     for output in &mut outputs {
@@ -258,8 +282,7 @@ fn strangers_at_the_port_do_no_harm() {
         port: 9,
     };
     thread::scope(|scope| {
-        let leader =
-            scope.spawn(move || join(&spec(0), (HOST, port), options(30.0, 60.0)).unwrap());
+        let leader = scope.spawn(move || join_alone(&spec(0), port, options(30.0, 60.0)).unwrap());
         let silent = knock(port);
         let mut garbage = knock(port);
         let _ = garbage.write_all(&[0xa5; 4096]);
@@ -290,7 +313,7 @@ fn strangers_at_the_port_do_no_harm() {
         };
         assert_eq!(answer(port, astray), 0, "no grant at another rank's door");
 
-        let mut follower = join(&spec(1), (HOST, port), options(30.0, 60.0)).unwrap();
+        let mut follower = join_alone(&spec(1), port, options(30.0, 60.0)).unwrap();
         let mut leader = leader.join().unwrap();
         let one = scope.spawn(move || leader.barrier().map(|_| leader));
         follower.barrier().unwrap();
@@ -309,7 +332,7 @@ fn a_listener_without_the_secret_gets_nobody() {
         stream.write_all(&[7; 32]).unwrap();
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    let error = join(&spec(&secret, 1, 2, 64), (HOST, port), options(1.0, 0.3))
+    let error = join_alone(&spec(&secret, 1, 2, 64), port, options(1.0, 0.3))
         .err()
         .unwrap();
     let text = error.to_string();
@@ -325,7 +348,7 @@ fn a_rank_that_joins_and_ends_before_the_group_is_complete_is_named() {
     let errors = thread::scope(|scope| {
         let others = [0, 2].map(|rank| {
             scope.spawn(move || {
-                join(&spec(rank), (HOST, port), options(30.0, 60.0))
+                join_alone(&spec(rank), port, options(30.0, 60.0))
                     .err()
                     .unwrap()
             })
@@ -362,9 +385,9 @@ fn a_rank_that_joins_and_ends_before_the_group_is_complete_is_named() {
 fn ranks_with_other_plans_missing_ranks_and_taken_ports_are_errors() {
     let (secret, first) = (secret("plans"), port());
     let joined = |rank, size, bytes, port, limit| {
-        let error = join(
+        let error = join_alone(
             &spec(&secret, rank, size, bytes),
-            (HOST, port),
+            port,
             options(30.0, limit),
         )
         .err();
@@ -418,7 +441,7 @@ fn a_name_is_as_good_as_an_address() {
         .into_iter()
         .take(if known { 2 } else { 1 });
     for name in names {
-        let members = group_at(name, 3, 64, Options::default());
+        let members = group_at(name, 1, 3, 64, Options::default());
         let done = thread::scope(|scope| {
             let threads = members
                 .into_iter()
