@@ -7,8 +7,10 @@ use haul_runtime::blueprint::Sabotage;
 use haul_runtime::contract::metrics::{Kind, Line};
 use haul_runtime::worker::{Mode, SampleArgs, WorkerArgs, main};
 use serde_json::{Value, json};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 const CHILD: &str = "HAUL_TEST_WORKER";
@@ -51,6 +53,8 @@ fn worker_process() {
 struct Run {
     dir: tempfile::TempDir,
     ranks: usize,
+    /// Ranks of a node, each a virtual one.
+    per_node: usize,
 }
 
 impl Run {
@@ -79,7 +83,11 @@ impl Run {
         });
         change(&mut plan);
         std::fs::write(dir.path().join("plan.json"), plan.to_string()).unwrap();
-        Run { dir, ranks }
+        Run {
+            dir,
+            ranks,
+            per_node: ranks,
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -91,6 +99,7 @@ impl Run {
         let control = attempt_dir.join("control");
         std::fs::create_dir_all(&control).unwrap();
         std::fs::write(attempt_dir.join("secret"), [attempt as u8; 32]).unwrap();
+        let port = master_port();
         let rank = |rank: usize| {
             let mut command = Command::new(std::env::current_exe().unwrap());
             command.args(["--exact", "worker_process", "--nocapture"]);
@@ -100,7 +109,11 @@ impl Run {
             command.env("HAUL_TEST_OUT", self.path("gradients"));
             command
                 .env("RANK", rank.to_string())
-                .env("WORLD_SIZE", self.ranks.to_string());
+                .env("WORLD_SIZE", self.ranks.to_string())
+                .env("LOCAL_WORLD_SIZE", self.per_node.to_string())
+                .env("LOCAL_RANK", (rank % self.per_node).to_string())
+                .env("MASTER_ADDR", "127.0.0.1")
+                .env("MASTER_PORT", port.to_string());
             command
                 .env("HAUL_RUN_DIR", self.path("run"))
                 .env("HAUL_ATTEMPT", attempt.to_string());
@@ -166,10 +179,92 @@ impl Run {
     }
 }
 
+/// A port below those that the kernel takes by itself; no two calls of this process get the same.
+fn master_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = (std::process::id() % 50 * 200) as u16;
+    loop {
+        let port = 20_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 12_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 fn succeed(outputs: &[Output]) {
     for output in outputs {
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{error}");
+    }
+}
+
+/// Nodes differ in how ranks reach each other, and in nothing else; neither in how much they allocate.
+#[test]
+fn ranks_on_nodes_of_their_own_have_the_bits_of_ranks_on_one() {
+    let one = Run::new(4, "f32", |_| ());
+    let mut apart = Run::new(4, "f32", |_| ());
+    apart.per_node = 1;
+    let mut pairs = Run::new(4, "f32", |_| ());
+    pairs.per_node = 2;
+    for (run, transport) in [(&one, "shm"), (&apart, "tcp"), (&pairs, "tcp")] {
+        succeed(&run.train(1, None));
+        let lines = run.lines(1, 0);
+        let values = || lines.iter().filter_map(|line| line.values.as_ref());
+        let told: Vec<_> = values().filter_map(|v| v.get("transport")).collect();
+        assert_eq!(told, [transport]);
+        let growth = values().filter_map(|v| v.get("heap_growth_bytes")?.as_u64());
+        assert!(growth.max().unwrap() < 1 << 20);
+    }
+    assert_eq!(one.losses(1, Kind::Step).len(), 12);
+    for (kind, other) in [
+        (Kind::Step, &apart),
+        (Kind::Eval, &apart),
+        (Kind::Step, &pairs),
+    ] {
+        assert_eq!(one.losses(1, kind), other.losses(1, kind));
+    }
+    let last = |run: &Run| {
+        let saves = run.path("run/checkpoints/1/step-12");
+        let files = std::fs::read_dir(saves)
+            .unwrap()
+            .map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> = files
+            .filter(|path| path.extension().is_some_and(|e| e == "safetensors"))
+            .collect();
+        files.sort();
+        let read = |path: &PathBuf| {
+            (
+                path.file_name().unwrap().to_owned(),
+                std::fs::read(path).unwrap(),
+            )
+        };
+        files.iter().map(read).collect::<Vec<_>>()
+    };
+    assert!(
+        !last(&one).is_empty() && last(&one) == last(&apart),
+        "other weights"
+    );
+}
+
+#[test]
+fn a_killed_rank_of_another_node_is_named() {
+    let mut run = Run::new(3, "f32", |plan| {
+        plan["train_config"]["train"]["until"] = json!({"steps": 1_000_000});
+        plan["checkpoint"] = json!(null);
+    });
+    run.per_node = 1;
+    let mut ranks = run.spawn("train", 1, None);
+    let start = Instant::now();
+    while run.losses(1, Kind::Step).len() < 3 {
+        assert!(start.elapsed() < Duration::from_secs(60), "no steps");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    ranks[2].kill().unwrap();
+    let outputs = Run::wait(ranks);
+    for output in &outputs[..2] {
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("rank 2 is gone, noticed in "), "{error}");
     }
 }
 

@@ -13,7 +13,18 @@ fn outcome(set: &[&str]) -> Outcome {
 
 #[test]
 fn two_virtual_nodes_of_one_rank_are_one_of_two() {
-    outcome(&["job.nodes=2", "job.ranks_per_node=1"]).assert_unbroken();
+    let field = Field::new();
+    field.run(&["job.nodes=2", "job.ranks_per_node=1"]);
+    let run = field.newest();
+    Outcome::of(&field, &run).assert_unbroken();
+    let notes = run
+        .bench
+        .metrics(1)
+        .into_iter()
+        .filter_map(|line| line.values);
+    let transports: Vec<_> = notes.filter_map(|v| v.get("transport").cloned()).collect();
+    assert_eq!(transports, ["tcp"]);
+    field.assert_clean();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{Random, median, medium, processor_seconds};
 use haul_runtime::blueprint::Blueprint;
-use haul_runtime::comm::{Member, Options, local, shm};
+use haul_runtime::comm::{Member, Options, Spec, local, shm};
 use haul_runtime::contract::Mesh;
 use haul_runtime::device::cpu::CpuDevice;
 use haul_runtime::train::Trainer;
@@ -30,7 +30,7 @@ fn blueprint(rank: usize) -> Blueprint {
 
 fn join(hex: &str, rank: usize, grads: usize) -> Member {
     let secret = blake3::Hash::from_hex(hex).unwrap();
-    let spec = shm::Spec {
+    let spec = Spec {
         secret: secret.as_bytes(),
         group: "bench",
         rank,

@@ -1,22 +1,18 @@
 //! One rank's end of a group: the one algorithm for all collectives, over a shared segment.
 #![allow(unsafe_code)]
 
-use super::segment::{Call, Cause, LEFT, Look, MAILBOX, Op, Segment};
+use super::call::{Call, Op};
+use super::segment::{Cause, LEFT, Look, MAILBOX, Segment};
 use super::watch::Watch;
-use super::{Comm, CommError, Options, Timing};
+use super::{BEAT, Comm, CommError, MAX_RANKS, Options, Timing, slice};
 use crate::device::Real;
 use crate::sys::region::Memory;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Longest sleep before a waiting rank ticks and looks after its peers.
-const BEAT: Duration = Duration::from_millis(100);
 /// Spinning this long costs less than waking an idle core.
 const SPIN: Duration = Duration::from_micros(20);
-/// Elements to which slices are rounded: a cache line of f32.
-const ALIGN: usize = 16;
-/// A peer may take this many times the longest operation seen before it is called silent.
-const PATIENCE: u32 = 20;
 
 /// A rank of a group. Owned by its compute thread; dropped, it leaves the group.
 pub struct Member {
@@ -60,6 +56,10 @@ impl Member {
             failed: None,
             _watch: watch,
         }
+    }
+
+    pub(super) fn segment(&self) -> &Segment {
+        &self.segment
     }
 
     /// Runs a collective: `body` after all ranks have met and called the same.
@@ -152,10 +152,7 @@ impl Member {
             .map(|rank| self.segment.control(rank).longest.load(Ordering::Relaxed))
             .max()
             .unwrap_or(0);
-        let deadline = self
-            .options
-            .silent
-            .max(PATIENCE * Duration::from_micros(longest));
+        let deadline = self.options.deadline(longest);
         let mut worst = None;
         for rank in 0..size {
             let peer = self.segment.control(rank);
@@ -218,9 +215,7 @@ impl Member {
     /// Sums this rank's slice of all ranks' elements `offset..offset + len`.
     fn reduce_slice<T: Copy + Default + std::ops::AddAssign>(&self, offset: usize, len: usize) {
         let size = self.segment.size();
-        let each = len.div_ceil(size).next_multiple_of(ALIGN);
-        let start = (each * self.rank).min(len);
-        let end = (start + each).min(len);
+        let Range { start, end } = slice(len, self.rank, size);
         // On the stack: collectives allocate nothing.
         let mut buffers = [std::ptr::null_mut::<T>(); MAX_RANKS];
         for (rank, buffer) in buffers.iter_mut().enumerate().take(size) {
@@ -237,9 +232,6 @@ impl Member {
         unsafe { super::reduce::sum_into_all(&buffers[..size], end - start) };
     }
 }
-
-/// Most ranks of one group on one machine.
-pub(super) const MAX_RANKS: usize = 256;
 
 impl Comm for Member {
     fn rank(&self) -> usize {

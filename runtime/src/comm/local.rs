@@ -1,8 +1,8 @@
 //! A group whose ranks are threads of one process, over private memory: the algorithm of `shm` without processes.
 
-use super::group::{MAX_RANKS, Member};
+use super::group::Member;
 use super::segment::Segment;
-use super::{CommError, Options};
+use super::{CommError, MAX_RANKS, Options};
 use crate::sys::region::Memory;
 
 /// A rank of a local group.

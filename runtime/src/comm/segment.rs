@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::CommError;
+use super::call::{Call, Op};
 use crate::sys::futex;
 use crate::sys::region::Memory;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -58,58 +59,6 @@ pub(super) struct CallSlot {
     len: AtomicU64,
 }
 
-/// A collective with what must be equal on all ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) op: Op,
-    pub(super) sequence: u64,
-    pub(super) offset: u64,
-    pub(super) len: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Op {
-    Barrier,
-    ReduceF32,
-    ReduceF64,
-    Gather,
-}
-
-impl Op {
-    const ALL: [Op; 4] = [Op::Barrier, Op::ReduceF32, Op::ReduceF64, Op::Gather];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Op::Barrier => "barrier",
-            Op::ReduceF32 | Op::ReduceF64 => "all-reduce",
-            Op::Gather => "all-gather",
-        }
-    }
-}
-
-impl std::fmt::Display for Call {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Call {
-            op,
-            sequence,
-            offset,
-            len,
-        } = self;
-        match op {
-            Op::Barrier => write!(f, "barrier, operation {sequence}"),
-            Op::ReduceF32 | Op::ReduceF64 => {
-                let real = if *op == Op::ReduceF32 { "f32" } else { "f64" };
-                let end = offset + len;
-                write!(
-                    f,
-                    "all-reduce of {real} {offset}..{end}, operation {sequence}"
-                )
-            }
-            Op::Gather => write!(f, "all-gather of {len} f64, operation {sequence}"),
-        }
-    }
-}
-
 impl CallSlot {
     pub(super) fn store(&self, call: Call) {
         self.code.store(call.op as u64, Ordering::Relaxed);
@@ -120,9 +69,9 @@ impl CallSlot {
 
     /// Valid after a meeting to which the writer came after [`CallSlot::store`].
     pub(super) fn load(&self) -> Call {
-        let code = self.code.load(Ordering::Relaxed) as usize;
+        let code = self.code.load(Ordering::Relaxed);
         Call {
-            op: Op::ALL[code % Op::ALL.len()],
+            op: Op::of(code).unwrap_or(Op::Barrier),
             sequence: self.sequence.load(Ordering::Relaxed),
             offset: self.offset.load(Ordering::Relaxed),
             len: self.len.load(Ordering::Relaxed),

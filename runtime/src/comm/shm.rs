@@ -1,10 +1,10 @@
 //! A group whose ranks are processes of one machine, over a memfd that the lowest rank makes and hands out.
 
-use super::group::{MAX_RANKS, Member};
-use super::handshake::{self, HELLO, Hello, REPLY, Reply};
+use super::group::Member;
+use super::handshake::{self, HELLO, Hello, Newcomer, PENDING, Reply, Waiting, Way};
 use super::segment::{Cause, Segment};
 use super::watch::{Watch, is_open};
-use super::{CommError, Options};
+use super::{BEAT, CommError, JOINING, Options, Spec, system};
 use crate::sys::{fd, memfd, region::Memory};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,48 +16,15 @@ use std::time::{Duration, Instant};
 /// A rank of a shm group.
 pub type Shm = Member;
 
-/// A connection that has not proved itself is dropped after this time.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// More unproven connections than this push the oldest out.
-const PENDING: usize = 64;
-const BEAT: Duration = Duration::from_millis(100);
-const JOINING: &str = "joining the group";
-
-/// What the ranks of a group agree on beforehand.
-#[derive(Clone, Copy)]
-pub struct Spec<'a> {
-    /// The attempt's secret: who has it may join.
-    pub secret: &'a [u8; 32],
-    /// Name of the group, unique in the attempt.
-    pub group: &'a str,
-    pub rank: usize,
-    pub size: usize,
-    /// Bytes of gradient memory of each rank.
-    pub grads_bytes: usize,
-}
-
 /// Joins the group; returns when this rank can call collectives. Rank 0 returns when all have joined.
 pub fn join(spec: &Spec<'_>, options: Options) -> Result<Shm, CommError> {
-    if spec.rank >= spec.size || spec.size > MAX_RANKS {
-        let range = format!("a group has 1 to {MAX_RANKS} ranks");
-        return Err(system(
-            &format!("join as rank {} of {}", spec.rank, spec.size),
-            range,
-        ));
-    }
+    spec.check()?;
     let bytes = Segment::bytes(spec.size, spec.grads_bytes)
         .ok_or_else(|| system("size the shared segment", "too large"))?;
     if spec.rank == 0 {
         lead(spec, bytes, options)
     } else {
         follow(spec, bytes, options)
-    }
-}
-
-fn system(what: &str, error: impl ToString) -> CommError {
-    CommError::System {
-        what: what.into(),
-        error: error.to_string(),
     }
 }
 
@@ -103,7 +70,7 @@ fn lead(spec: &Spec<'_>, bytes: usize, options: Options) -> Result<Member, CommE
         spec,
         listener,
         memory,
-        pending: Vec::new(),
+        waiting: Waiting::default(),
         joined: (0..spec.size).map(|_| None).collect(),
     };
     let start = Instant::now();
@@ -156,21 +123,12 @@ enum Fault {
     Differs { rank: usize, how: String },
 }
 
-/// A connection that has not proved itself yet.
-struct Pending {
-    stream: UnixStream,
-    since: Instant,
-    hello: Hello,
-    reply: [u8; REPLY],
-    got: usize,
-}
-
 /// Rank 0's side of joining. Whatever comes from strangers costs a bounded read and changes nothing.
 struct Door<'a> {
     spec: &'a Spec<'a>,
     listener: UnixListener,
     memory: OwnedFd,
-    pending: Vec<Pending>,
+    waiting: Waiting<UnixStream>,
     joined: Vec<Option<UnixStream>>,
 }
 
@@ -182,7 +140,7 @@ impl Door<'_> {
     /// One round of at most a beat.
     fn serve(&mut self) -> Result<(), Fault> {
         let mut fds = vec![self.listener.as_fd()];
-        fds.extend(self.pending.iter().map(|p| p.stream.as_fd()));
+        fds.extend(self.waiting.streams().map(|stream| stream.as_fd()));
         let known = self.joined.iter().flatten();
         fds.extend(known.map(|stream| stream.as_fd()));
         if fd::readable(&fds, Some(BEAT)).is_err() {
@@ -194,94 +152,41 @@ impl Door<'_> {
             }
         }
         self.accept();
-        let pending = std::mem::take(&mut self.pending);
-        for mut connection in pending {
-            match connection.read() {
-                Progress::More if connection.since.elapsed() < PATIENCE => {
-                    self.pending.push(connection);
-                }
-                Progress::Complete => self.admit(connection)?,
-                Progress::More | Progress::Closed => {}
-            }
+        for newcomer in self.waiting.replies() {
+            self.admit(newcomer)?;
         }
         Ok(())
     }
 
     fn accept(&mut self) {
         for _ in 0..PENDING {
-            let Ok((mut stream, _)) = self.listener.accept() else {
+            let Ok((stream, _)) = self.listener.accept() else {
                 return;
             };
-            let Ok(hello) = Hello::new() else {
-                return;
-            };
-            let ready = handshake::same_user(&stream)
-                && stream.set_nonblocking(true).is_ok()
-                && stream.write(&hello.to_bytes()).ok() == Some(HELLO);
-            if !ready {
-                continue;
+            if handshake::same_user(&stream) && stream.set_nonblocking(true).is_ok() {
+                self.waiting.greet(stream);
             }
-            if self.pending.len() == PENDING {
-                self.pending.remove(0);
-            }
-            self.pending.push(Pending {
-                stream,
-                since: Instant::now(),
-                hello,
-                reply: [0; REPLY],
-                got: 0,
-            });
         }
     }
 
-    fn admit(&mut self, connection: Pending) -> Result<(), Fault> {
+    fn admit(&mut self, newcomer: Newcomer<UnixStream>) -> Result<(), Fault> {
         let spec = self.spec;
-        let Some(reply) = Reply::verify(&connection.reply, spec, &connection.hello) else {
+        let Some(reply) = newcomer.verify(spec) else {
             return Ok(());
         };
         let rank = reply.rank;
-        if (reply.size, reply.grads_bytes) != (spec.size, spec.grads_bytes) {
-            let (size, grads) = (reply.size, reply.grads_bytes);
-            let how = format!(
-                "it expects {size} ranks with {grads} bytes of gradients, this rank {} with {}: the ranks' plans differ",
-                spec.size, spec.grads_bytes
-            );
+        if let Err(how) = reply.fits(spec) {
             return Err(Fault::Differs { rank, how });
         }
         if rank == 0 || rank >= spec.size || self.joined[rank].is_some() {
             let how = "that place is taken or does not exist".into();
             return Err(Fault::Differs { rank, how });
         }
-        let grant = handshake::grant(spec, &connection.hello, &reply);
-        if fd::send_fd(&connection.stream, grant.as_bytes(), self.memory.as_fd()).is_ok() {
-            self.joined[rank] = Some(connection.stream);
+        let grant = handshake::grant(spec, &newcomer.hello, &reply);
+        if fd::send_fd(&newcomer.stream, grant.as_bytes(), self.memory.as_fd()).is_ok() {
+            self.joined[rank] = Some(newcomer.stream);
         }
         Ok(())
-    }
-}
-
-enum Progress {
-    More,
-    Complete,
-    Closed,
-}
-
-impl Pending {
-    fn read(&mut self) -> Progress {
-        match self.stream.read(&mut self.reply[self.got..]) {
-            Ok(0) => Progress::Closed,
-            Ok(count) => {
-                self.got += count;
-                if self.got == REPLY {
-                    Progress::Complete
-                } else {
-                    Progress::More
-                }
-            }
-            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Progress::More,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => Progress::More,
-            Err(_) => Progress::Closed,
-        }
     }
 }
 
@@ -305,14 +210,14 @@ fn follow(spec: &Spec<'_>, bytes: usize, options: Options) -> Result<Member, Com
 }
 
 fn enter(spec: &Spec<'_>, mut stream: &UnixStream) -> std::io::Result<Option<OwnedFd>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(handshake::PATIENCE))?;
+    stream.set_write_timeout(Some(handshake::PATIENCE))?;
     let mut hello = [0; HELLO];
     stream.read_exact(&mut hello)?;
     let Some(hello) = Hello::from_bytes(&hello) else {
         return Ok(None);
     };
-    let reply = Reply::new(spec)?;
+    let reply = Reply::new(spec, Way::default())?;
     stream.write_all(&reply.to_bytes(spec, &hello))?;
     let mut proof = [0; blake3::OUT_LEN];
     let memory = fd::recv_fd(stream, &mut proof)?;

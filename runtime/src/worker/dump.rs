@@ -24,7 +24,7 @@ pub(super) fn run(
     let mut parts = Parts::new(args, plan, surroundings)?;
     let fingerprint = parts.data.fingerprint();
     let device = parts.device.device();
-    let mut trainer = Trainer::new(&parts.blueprint, device, &mut parts.comm, &parts.data)?;
+    let mut trainer = Trainer::new(&parts.blueprint, device, &mut *parts.comm, &parts.data)?;
     begin(&mut trainer, surroundings, &fingerprint)?;
     let mut dump = Dump {
         specs: &parts.blueprint.params.specs,

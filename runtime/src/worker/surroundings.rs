@@ -3,6 +3,7 @@
 use super::WorkerError;
 use crate::contract::env;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// Run root, for `{root}` in paths.
@@ -13,6 +14,10 @@ const ROOT: &str = "HAUL_ROOT";
 pub(super) struct Surroundings {
     pub(super) rank: usize,
     pub(super) world: usize,
+    /// Ranks on this node; a node has its ranks in a row.
+    pub(super) node: Range<usize>,
+    master_addr: Option<String>,
+    master_port: Option<u16>,
     pub(super) run_dir: Option<PathBuf>,
     pub(super) attempt: Option<u32>,
     pub(super) progress: Option<PathBuf>,
@@ -46,9 +51,36 @@ impl Surroundings {
                 expected: format!("a rank of {world} is below {world}"),
             });
         }
+        let local_world = number(env::LOCAL_WORLD_SIZE)?.map_or(world, |n| n as usize);
+        let local_rank = match number(env::LOCAL_RANK)? {
+            Some(local_rank) => local_rank as usize,
+            None => rank % local_world.max(1),
+        };
+        let first = rank.checked_sub(local_rank);
+        let node = first.map(|first| first..first + local_world);
+        let node = node.filter(|node| node.contains(&rank) && node.end <= world);
+        let node = node.ok_or_else(|| WorkerError::Variable {
+            name: env::LOCAL_RANK,
+            value: local_rank.to_string(),
+            expected: format!(
+                "rank {rank} of {world} with {local_world} on its node has another place in a row of ranks"
+            ),
+        })?;
+        let master_port = match number(env::MASTER_PORT)? {
+            None => None,
+            Some(port) => Some(u16::try_from(port).map_err(|_| WorkerError::Variable {
+                name: env::MASTER_PORT,
+                value: port.to_string(),
+                expected: "a port is below 65536".to_owned(),
+            })?),
+        };
+        let master_addr = get(env::MASTER_ADDR).filter(|v| !v.is_empty());
         Ok(Surroundings {
             rank,
             world,
+            node,
+            master_addr: master_addr.map(|v| v.to_string_lossy().into_owned()),
+            master_port,
             run_dir: path(env::RUN_DIR),
             attempt: number(env::ATTEMPT)?,
             progress: path(env::PROGRESS),
@@ -67,6 +99,23 @@ impl Surroundings {
             (Some(rest), Some(root)) => root.join(rest.trim_start_matches('/')),
             _ => PathBuf::from(path),
         }
+    }
+
+    /// Where rank 0 listens for ranks of other nodes; none when all ranks are on this one.
+    pub(super) fn master(&self) -> Result<Option<(&str, u16)>, WorkerError> {
+        if self.node.len() >= self.world {
+            return Ok(None);
+        }
+        let missing = |name| WorkerError::Variable {
+            name,
+            value: String::new(),
+            expected: "ranks of several nodes find each other by it".to_owned(),
+        };
+        let host = self.master_addr.as_deref();
+        Ok(Some((
+            host.ok_or_else(|| missing(env::MASTER_ADDR))?,
+            self.master_port.ok_or_else(|| missing(env::MASTER_PORT))?,
+        )))
     }
 
     /// The secret that the ranks of this attempt share.
@@ -123,10 +172,36 @@ mod tests {
             (&[("RANK", "x")][..], "RANK"),
             (&[("WORLD_SIZE", "-1")], "WORLD_SIZE"),
             (&[("RANK", "2"), ("WORLD_SIZE", "2")], "RANK"),
+            (&[("MASTER_PORT", "65536")], "MASTER_PORT"),
+            (&[("LOCAL_RANK", "1")], "LOCAL_RANK"),
+            (
+                &[("WORLD_SIZE", "4"), ("LOCAL_WORLD_SIZE", "5")],
+                "LOCAL_RANK",
+            ),
         ] {
             let error = read(variables).unwrap_err();
             assert!(error.to_string().contains(name) && error.exit() == 93);
         }
+    }
+
+    #[test]
+    fn ranks_of_several_nodes_need_a_master_and_those_of_one_none() {
+        let two = [("WORLD_SIZE", "2"), ("MASTER_ADDR", "10.0.0.7")];
+        let with = |more: &[(&str, &str)]| read(&[&two[..], more].concat()).unwrap();
+        assert_eq!(with(&[]).master().unwrap(), None);
+        assert_eq!(with(&[("LOCAL_WORLD_SIZE", "2")]).master().unwrap(), None);
+        let port = ("MASTER_PORT", "20001");
+        let apart = with(&[("LOCAL_WORLD_SIZE", "1"), port]);
+        assert_eq!(apart.master().unwrap(), Some(("10.0.0.7", 20001)));
+        let third = read(&[
+            ("RANK", "6"),
+            ("WORLD_SIZE", "8"),
+            ("LOCAL_RANK", "2"),
+            ("LOCAL_WORLD_SIZE", "4"),
+        ]);
+        assert_eq!(third.unwrap().node, 4..8);
+        let error = with(&[("LOCAL_WORLD_SIZE", "1")]).master().unwrap_err();
+        assert!(error.to_string().contains("MASTER_PORT"), "{error}");
     }
 
     #[test]

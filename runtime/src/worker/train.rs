@@ -6,7 +6,7 @@ use super::surroundings::Surroundings;
 use super::{WorkerArgs, WorkerError};
 use crate::blueprint::Blueprint;
 use crate::checkpoint::CheckpointError;
-use crate::comm::{Comm, Member, Options, local, shm};
+use crate::comm::{Comm, Options, Spec, local, shm, tcp};
 use crate::contract::checkpoint::Point;
 use crate::contract::config::WorkerPlan;
 use crate::contract::metrics::{Kind, Line};
@@ -24,7 +24,7 @@ use std::path::Path;
 pub(super) struct Parts {
     pub(super) blueprint: Blueprint,
     pub(super) data: Dataset,
-    pub(super) comm: Member,
+    pub(super) comm: Box<dyn Comm>,
     pub(super) device: Opened,
 }
 
@@ -62,18 +62,19 @@ impl Parts {
     }
 }
 
+/// Over shared memory where all ranks are on this node, else over tcp between nodes.
 fn join(
     plan: &WorkerPlan,
     surroundings: &Surroundings,
     grads_bytes: usize,
-) -> Result<Member, WorkerError> {
+) -> Result<Box<dyn Comm>, WorkerError> {
     let (rank, size) = (surroundings.rank, surroundings.world);
     if size == 1 {
         let mut group = local::group(1, 0)?;
-        return Ok(group.remove(0));
+        return Ok(Box::new(group.remove(0)));
     }
     let secret = surroundings.secret()?;
-    let spec = shm::Spec {
+    let spec = Spec {
         secret: &secret,
         group: "world",
         rank,
@@ -84,7 +85,15 @@ fn join(
         spin: !plan.shared_cores,
         ..Options::default()
     };
-    Ok(shm::join(&spec, options)?)
+    Ok(match surroundings.master()? {
+        None => Box::new(shm::join(&spec, options)?),
+        Some(master) => Box::new(tcp::join(
+            &spec,
+            master,
+            surroundings.node.clone(),
+            options,
+        )?),
+    })
 }
 
 /// Trains to the end of the plan, or until asked to stop; the exit code.
@@ -120,7 +129,7 @@ fn train(
     surroundings: &Surroundings,
     parts: &mut Parts,
 ) -> Result<i32, WorkerError> {
-    let gemm = parts.device.measure(&mut parts.comm)?;
+    let gemm = parts.device.measure(&mut *parts.comm)?;
     let (blueprint, data) = (&parts.blueprint, &parts.data);
     let mut report = Report::new(
         surroundings.progress.as_deref(),
@@ -128,9 +137,9 @@ fn train(
         surroundings.rank,
     )?;
     let device = parts.device.device();
-    let mut trainer = Trainer::new(blueprint, device, &mut parts.comm, data)?;
+    let mut trainer = Trainer::new(blueprint, device, &mut *parts.comm, data)?;
     let (parent, told) = begin(&mut trainer, surroundings, &data.fingerprint())?;
-    report.lead(start_line(plan, &trainer, gemm))?;
+    report.lead(start_line(plan, surroundings, &trainer, gemm)?)?;
     for text in told {
         let mut line = Line::new(Kind::Note);
         line.text = Some(text);
@@ -246,7 +255,12 @@ fn compare(
     }
 }
 
-fn start_line(plan: &WorkerPlan, trainer: &Trainer<'_>, gemm: Option<f64>) -> Line {
+fn start_line(
+    plan: &WorkerPlan,
+    surroundings: &Surroundings,
+    trainer: &Trainer<'_>,
+    gemm: Option<f64>,
+) -> Result<Line, WorkerError> {
     let blueprint = trainer.blueprint;
     let mut line = Line::new(Kind::Note);
     let mut values = std::collections::BTreeMap::from([
@@ -260,8 +274,12 @@ fn start_line(plan: &WorkerPlan, trainer: &Trainer<'_>, gemm: Option<f64>) -> Li
         // Over all ranks.
         values.insert("gemm_peak_gflops".to_owned(), gemm.into());
     }
+    if surroundings.world > 1 {
+        let transport = surroundings.master()?.map_or("shm", |_| "tcp");
+        values.insert("transport".to_owned(), transport.into());
+    }
     line.values = Some(values);
-    line
+    Ok(line)
 }
 
 fn memory(blueprint: &Blueprint) {

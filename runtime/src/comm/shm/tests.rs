@@ -211,7 +211,7 @@ fn strangers_at_the_socket_do_no_harm() {
         let replay = |stream: &mut UnixStream| {
             let mut hello = [0; HELLO];
             stream.read_exact(&mut hello).unwrap();
-            let reply = Reply::new(&spec(1)).unwrap();
+            let reply = Reply::new(&spec(1), Way::default()).unwrap();
             reply.to_bytes(&spec(1), &Hello::new().unwrap())
         };
         let mut stream = connect();
