@@ -211,3 +211,65 @@ fn the_debug_qos_refuses_in_words() {
         cluster(&["as", "bob", "scancel", job]);
     }
 }
+
+/// The tiny recipe of the trainer's tests.
+const TINY: &str = "\
+name: tiny
+model: {layers: 2, hidden: 32, heads: 4, seq_len: 32, vocab: 256}
+batch: {micro: 4, global: 64}
+train:
+  until: {steps: 60}
+  warmup_steps: 2
+  precision: f32
+  optimizer: {lr: 3.0e-3}
+  seed: 1
+  eval: {every: 10, sequences: 8}
+data: {path: text.txt, format: bytes, validation: 0.1}
+checkpoint: {every: 10, keep: 100}
+restart: {failures: 0}
+";
+
+/// Bits of all losses, of training and of evaluation.
+fn bits(field: &Field) -> Vec<(u64, u64)> {
+    let report = field.haul(&["report", "last", "--json"]).json();
+    let mut all = Vec::new();
+    for curve in ["train", "validation"] {
+        let points = report["loss"][curve].as_array().unwrap().iter();
+        all.extend(points.map(|p| (p[0].as_u64().unwrap(), p[1].as_f64().unwrap().to_bits())));
+    }
+    all
+}
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn the_bundled_trainer_gives_the_bits_of_a_local_run_on_any_nodes() {
+    let _cluster = shared();
+    let text = concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/data/milton.txt");
+    let text = std::fs::read(text).unwrap();
+    let with = |field: &Field, job: &str| {
+        std::fs::write(field.path().join("text.txt"), &text[..30_000]).unwrap();
+        let recipe = field.path().join("tiny.yaml");
+        std::fs::write(&recipe, format!("{TINY}job: {job}\n")).unwrap();
+        recipe.to_str().unwrap().to_owned()
+    };
+    let local = Field::new();
+    let recipe = with(&local, "{nodes: 1, ranks_per_node: 4, cores_per_rank: 1}");
+    let told = local.haul(&["run", &recipe, "--machine", "local"]);
+    assert_eq!(told.code, 0, "{told:#?}");
+    let expected = bits(&local);
+    assert_eq!(expected.len(), 66);
+    for (nodes, ranks) in [(2, 2), (4, 1)] {
+        let field = Field::new();
+        let job = format!(
+            "{{nodes: {nodes}, ranks_per_node: {ranks}, cores_per_rank: 1, walltime: 10m}}"
+        );
+        let recipe = with(&field, &job);
+        let told = field.haul(&["run", &recipe]);
+        assert_eq!(told.code, 0, "{told:#?}");
+        assert_eq!(bits(&field), expected, "{nodes} nodes");
+        let lines = field.newest().lines(1);
+        let start = lines.iter().find(|line| line.values.is_some()).unwrap();
+        let values = serde_json::to_string(&start.values).unwrap();
+        assert!(values.contains("tcp"), "{values}");
+    }
+}
