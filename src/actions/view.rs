@@ -259,7 +259,7 @@ fn jobs(
             }
         }
     }
-    let states = scheduler.states(&jobs);
+    let states = scheduler.states(&token(run, slot), &jobs);
     jobs.into_iter()
         .filter_map(|job| Some((job.clone(), states.get(&job)?.clone())))
         .collect()

@@ -173,8 +173,8 @@ pub trait Scheduler {
     /// Ids of all jobs ever submitted under the name `token`, oldest first.
     fn look_up(&self, token: &str) -> Result<Vec<String>, SchedulerError>;
 
-    /// The state of each of `jobs`: total, a job that cannot be told is [`JobState::Unknown`].
-    fn states(&self, jobs: &[String]) -> BTreeMap<String, JobState>;
+    /// The state of each of `jobs` of the name `token`: total, a job that cannot be told is [`JobState::Unknown`].
+    fn states(&self, token: &str, jobs: &[String]) -> BTreeMap<String, JobState>;
 
     /// Ends a job; a job that has ended already is no error.
     fn cancel(&self, job: &str, how: Cancel) -> Result<(), SchedulerError>;

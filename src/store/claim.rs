@@ -1,7 +1,7 @@
-//! Claims: which job owns a slot. `claim-<restart>` files, made by exclusive publication.
+//! Claims: which job owns a slot. A chain of files `claim-<n>`, made by exclusive publication; the newest counts.
 
 use super::StoreError;
-use super::identity::Process;
+use super::identity::{Life, Process};
 use super::layout::RunDir;
 use super::publish::{Published, publish};
 use serde::{Deserialize, Serialize};
@@ -20,25 +20,30 @@ pub struct Owner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Claim {
     Won,
-    /// Another job owns the slot; the owner is absent when its claim is unreadable.
+    /// Another job, or another start of it, owns the slot; the owner is absent when its claim is unreadable.
     Double(Option<Owner>),
 }
 
-/// Claims `slot` for `owner`. Restart r may claim only where r - 1 was claimed by the same job (a requeue); any other job is a double.
+/// Claims `slot` for `owner`: the first place of the chain, or the next one behind a claim of the same job, which was
+/// requeued, or started again by a controller that forgot the first time. Any other job is a double, and so is a second
+/// supervisor of a start whose first one lives.
 pub fn claim(run: &RunDir, slot: u32, owner: &Owner) -> Result<Claim, StoreError> {
     let directory = run.job(slot);
-    if let Some(previous) = owner.restart.checked_sub(1) {
-        match read(&directory, previous) {
-            Some(Some(before)) if before.job == owner.job => {}
-            Some(other) => return Ok(Claim::Double(other)),
-            None => return Ok(Claim::Double(None)),
+    let place = match chain(&directory).enumerate().last() {
+        None => 0,
+        Some((place, Some(before)))
+            if before.job == owner.job
+                && (owner.restart > before.restart || before.process.life() != Life::Alive) =>
+        {
+            place + 1
         }
-    }
-    let path = directory.join(format!("claim-{}", owner.restart));
+        Some((_, other)) => return Ok(Claim::Double(other)),
+    };
+    let path = directory.join(format!("claim-{place}"));
     let content = serde_json::to_vec(owner).unwrap_or_default();
     Ok(match publish(&path, &content)? {
         Published::Here => Claim::Won,
-        Published::Before => Claim::Double(read(&directory, owner.restart).flatten()),
+        Published::Before => Claim::Double(read(&directory, place).flatten()),
     })
 }
 
@@ -55,18 +60,18 @@ pub fn close(run: &RunDir, slot: u32, process: &Process, epoch: u64) -> Result<C
     {
         return Ok(Claim::Won);
     }
-    let restart = (0..).find(|r| read(&directory, *r).is_none()).unwrap_or(0);
+    let place = chain(&directory).count();
     let owner = Owner {
         job: CLOSED.into(),
-        restart,
+        restart: 0,
         epoch,
         process: process.clone(),
     };
     let content = serde_json::to_vec(&owner).unwrap_or_default();
     Ok(
-        match publish(&directory.join(format!("claim-{restart}")), &content)? {
+        match publish(&directory.join(format!("claim-{place}")), &content)? {
             Published::Here => Claim::Won,
-            Published::Before => match read(&directory, restart).flatten() {
+            Published::Before => match read(&directory, place).flatten() {
                 Some(owner) if owner.job == CLOSED => Claim::Won,
                 other => Claim::Double(other),
             },
@@ -76,12 +81,16 @@ pub fn close(run: &RunDir, slot: u32, process: &Process, epoch: u64) -> Result<C
 
 /// The newest claim of a slot: absent when unclaimed, `Some(None)` when it is unreadable (taken by an unknown owner).
 pub fn newest(run: &RunDir, slot: u32) -> Option<Option<Owner>> {
-    let directory = run.job(slot);
-    (0..).map_while(|restart| read(&directory, restart)).last()
+    chain(&run.job(slot)).last()
 }
 
-fn read(directory: &Path, restart: u32) -> Option<Option<Owner>> {
-    let path = directory.join(format!("claim-{restart}"));
+/// All claims, in order.
+fn chain(directory: &Path) -> impl Iterator<Item = Option<Owner>> {
+    (0..).map_while(|place| read(directory, place))
+}
+
+fn read(directory: &Path, place: usize) -> Option<Option<Owner>> {
+    let path = directory.join(format!("claim-{place}"));
     match std::fs::read(&path) {
         Ok(content) => Some(serde_json::from_slice(&content).ok()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
@@ -142,9 +151,20 @@ mod tests {
             Claim::Double(Some(owner("a", 0)))
         );
         assert_eq!(claim(&run, 1, &owner("a", 1)).unwrap(), Claim::Won);
-        assert_eq!(claim(&run, 1, &owner("a", 3)).unwrap(), Claim::Double(None));
-        assert_eq!(newest(&run, 1), Some(Some(owner("a", 1))));
-        std::fs::write(run.job(1).join("claim-2"), "torn").unwrap();
+        // The start that lives owns it.
+        assert_eq!(
+            claim(&run, 1, &owner("a", 1)).unwrap(),
+            Claim::Double(Some(owner("a", 1)))
+        );
+        // Not every start comes as far as its claim.
+        let mut dead = owner("a", 3);
+        dead.process.start += 1;
+        assert_eq!(claim(&run, 1, &dead).unwrap(), Claim::Won);
+        // A controller that forgot the start begins to count again.
+        assert_eq!(claim(&run, 1, &owner("a", 0)).unwrap(), Claim::Won);
+        assert_eq!(newest(&run, 1), Some(Some(owner("a", 0))));
+        std::fs::write(run.job(1).join("claim-4"), "torn").unwrap();
         assert_eq!(newest(&run, 1), Some(None));
+        assert_eq!(claim(&run, 1, &owner("a", 9)).unwrap(), Claim::Double(None));
     }
 }

@@ -79,7 +79,7 @@ impl RunDir {
         self.0.join("journal")
     }
 
-    /// job.sh, plan.json, submitted.json, claim-<restart>.
+    /// job.sh, plan.json, submitted.json, claim-<n>.
     pub fn job(&self, slot: u32) -> PathBuf {
         self.0.join("jobs").join(slot.to_string())
     }

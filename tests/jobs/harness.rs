@@ -55,7 +55,7 @@ impl TestRoot {
     }
 
     pub(crate) fn state(&self, job: &str) -> JobState {
-        self.scheduler().states(&[job.to_owned()])[job].clone()
+        self.scheduler().states("", &[job.to_owned()])[job].clone()
     }
 
     /// A job of `script` below the scheduler, without a run.

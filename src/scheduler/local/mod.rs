@@ -191,7 +191,7 @@ impl Scheduler for Local {
             .collect())
     }
 
-    fn states(&self, jobs: &[String]) -> BTreeMap<String, JobState> {
+    fn states(&self, _: &str, jobs: &[String]) -> BTreeMap<String, JobState> {
         jobs.iter()
             .map(|job| (job.clone(), self.state(job)))
             .collect()

@@ -83,7 +83,7 @@ impl Scheduler for Slurm {
         Ok(jobs.into_iter().map(|n| n.to_string()).collect())
     }
 
-    fn states(&self, jobs: &[String]) -> BTreeMap<String, JobState> {
+    fn states(&self, token: &str, jobs: &[String]) -> BTreeMap<String, JobState> {
         if jobs.is_empty() {
             return BTreeMap::new();
         }
@@ -91,7 +91,7 @@ impl Scheduler for Slurm {
         let waiting: Vec<String> = match &queue {
             Ok(rows) => jobs
                 .iter()
-                .filter(|job| !rows.iter().any(|row| row.job == **job))
+                .filter(|job| !rows.iter().any(|row| is(row, token, job)))
                 .cloned()
                 .collect(),
             Err(_) => jobs.to_vec(),
@@ -102,11 +102,14 @@ impl Scheduler for Slurm {
         };
         let of = |job: &String| {
             if let Ok(rows) = &queue
-                && let Some(row) = rows.iter().find(|row| row.job == *job)
+                && let Some(row) = rows.iter().find(|row| is(row, token, job))
             {
                 return state::meaning(&row.told());
             }
-            let told = past.as_ref().map(|rows| rows.get(job));
+            let told = past.as_ref().map(|rows| {
+                let row = rows.get(job)?;
+                (row.name == token).then_some(row)
+            });
             match (&queue, told) {
                 (queue, Ok(Some(row))) => match state::meaning(&row.told()) {
                     end @ JobState::Ended(_) => end,
@@ -142,6 +145,11 @@ impl Scheduler for Slurm {
                 reason,
             })
     }
+}
+
+/// Ids come again: after they have wrapped, and behind a controller that lost its state.
+fn is(row: &parse::Row, token: &str, job: &str) -> bool {
+    row.job == job && row.name == token
 }
 
 /// The cluster keeps no accounts at all, which is no failure.
