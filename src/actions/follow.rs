@@ -310,6 +310,7 @@ fn words(event: &Event) -> Option<String> {
         Event::Judged { verdict, .. } if verdict.class == Class::Done => return None,
         Event::Judged { attempt, verdict } => format!("attempt {attempt} ended: {}", verdict.words),
         Event::Tombstone { reason } => reason.clone(),
+        Event::Link { slot } => format!("the time of its job is over; goes on in slot {slot}"),
         Event::Reopened { slot, upgrade } => format!(
             "resumed as slot {slot}{}",
             if *upgrade { " with another binary" } else { "" }

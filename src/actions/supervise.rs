@@ -6,6 +6,7 @@
 mod attempt;
 mod checkpoints;
 mod late;
+mod link;
 mod live;
 mod record;
 mod recover;
@@ -312,14 +313,17 @@ impl Shell {
                 say(&words);
                 self.ended = Some(End::Left(words));
             }
-            Action::Finish { outcome, words } => {
+            Action::Finish { outcome, mut words } => {
                 self.live = None;
                 late::merge_all(&self.site.run, self.site.plan.world())?;
                 say(&words);
-                self.journal.append(Entry_::Finished {
-                    outcome,
-                    words: words.clone(),
-                })?;
+                if let Err(more) = self.link(outcome) {
+                    words.push_str(&more);
+                    self.journal.append(Entry_::Finished {
+                        outcome,
+                        words: words.clone(),
+                    })?;
+                }
                 self.ended = Some(End::Ended { outcome, words });
             }
         }

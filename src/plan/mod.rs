@@ -39,6 +39,9 @@ pub struct Plan {
     /// Absent: no checkpoints.
     pub checkpoint: Option<Checkpoint>,
     pub restart: Restart,
+    /// A job that saved before its time limit submits its successor, within these limits; absent: it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<ChainLimits>,
     pub environment: Environment,
     /// Values for `{dotted.keys}` in arguments and variables, as they stand in the resolved recipe.
     pub values: BTreeMap<String, String>,
@@ -123,6 +126,19 @@ pub struct Checkpoint {
 pub struct Restart {
     /// Failures within one job after which the run fails.
     pub failures: u32,
+}
+
+/// What stops a chain of jobs; absent limits do not.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct ChainLimits {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jobs: Option<u32>,
+    /// Of all jobs together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_hours: Option<f64>,
+    /// `YYYY-MM-DD`, UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -7,11 +7,12 @@ mod program;
 mod trained;
 
 use super::{
-    Checkpoint, Cost, Environment, Job, Launch, MachineFacts, Plan, Restart, SCHEMA, SchedulerKind,
-    fingerprint, resolved,
+    ChainLimits, Checkpoint, Cost, Environment, Job, Launch, MachineFacts, Plan, Restart, SCHEMA,
+    SchedulerKind, fingerprint, resolved,
 };
 use crate::machine::Machine;
 use crate::recipe::Recipe;
+use crate::recipe::chain::Chain;
 use crate::recipe::checkpoint::Every;
 use crate::recipe::diagnostic::{Diagnostic, Severity, Sources, Span};
 use crate::recipe::section::{Notes, Resolved, Shown};
@@ -117,6 +118,14 @@ fn plan(
         }),
         restart: Restart {
             failures: u32::try_from(recipe.restart.failures.value).unwrap_or(u32::MAX),
+        },
+        chain: match recipe.chain.value {
+            Chain::None => None,
+            Chain::AtEnd => Some(ChainLimits {
+                jobs: recipe.limits.jobs.as_ref().map(|jobs| jobs.value as u32),
+                node_hours: recipe.limits.node_hours.as_ref().map(|hours| hours.value),
+                until: recipe.limits.until.as_ref().map(|day| day.value.clone()),
+            }),
         },
         environment: Environment {
             variables: program::variables(recipe, machine),

@@ -1,6 +1,7 @@
 //! What the user wrote, read and checked; every value keeps its place.
 
 pub mod batch;
+pub mod chain;
 pub mod checkpoint;
 pub mod data;
 pub mod diagnostic;
@@ -37,6 +38,8 @@ pub struct Recipe {
     /// `None`: the bundled trainer.
     pub program: Option<program::Program>,
     pub restart: restart::Restart,
+    pub chain: Given<chain::Chain>,
+    pub limits: chain::Limits,
 }
 
 /// Pattern of run names.
@@ -47,9 +50,7 @@ impl Recipe {
     pub fn read(tree: Option<&Node>, notes: &mut Notes) -> (Recipe, Kind) {
         let mut root = Section::root(tree, notes);
         let s = &mut root;
-        s.later(&[
-            "sweep", "chain", "limits", "notify", "after", "hooks", "tune",
-        ]);
+        s.later(&["sweep", "notify", "after", "hooks", "tune"]);
         let name = name(s);
         s.text(
             "extends",
@@ -88,6 +89,8 @@ impl Recipe {
                 program::read,
             ),
             restart: s.section("restart", "What happens after failures.", restart::read),
+            chain: chain::chain(s),
+            limits: s.section("limits", "When a chain of jobs stops.", chain::limits),
         };
         (recipe, root.finish())
     }

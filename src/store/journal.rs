@@ -63,6 +63,8 @@ pub enum Event {
     Judged { attempt: u32, verdict: Verdict },
     /// Nobody shall start this run again unless `haul resume` says so.
     Tombstone { reason: String },
+    /// A job at its time limit submits its successor for `slot`.
+    Link { slot: u32 },
     /// `haul resume` opened the run again.
     Reopened { slot: u32, upgrade: bool },
     /// The run has ended.

@@ -90,6 +90,11 @@ impl Core {
         self.phase == Phase::Over
     }
 
+    /// Whether the time limit is why the job ends.
+    pub fn at_limit(&self) -> bool {
+        self.request == Some(Request::Limit)
+    }
+
     /// Whether all ranks run.
     pub fn is_running(&self) -> bool {
         self.phase == Phase::Running

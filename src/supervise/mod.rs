@@ -1,5 +1,6 @@
 //! Submission, chain and supervision as pure state machines.
 
+pub mod chain;
 pub mod classify;
 pub mod core;
 pub mod merge;

@@ -95,6 +95,7 @@ fn plan(setup: &Setup) -> Plan {
         },
         train_config: None,
         checkpoint: None,
+        chain: None,
         restart: Restart {
             failures: setup.failures,
         },

@@ -260,8 +260,6 @@ fn later_keys_are_refused_by_name_and_their_inside_is_not_read() {
     let desk = Desk::new();
     for later in [
         "sweep: {weak: {nodes: [1, 2]}}",
-        "chain: ahead",
-        "limits: 3",
         "hooks: {done: [x]}",
         "notify: {}",
         "after: {ok: 1}",

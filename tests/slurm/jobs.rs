@@ -273,3 +273,34 @@ fn the_bundled_trainer_gives_the_bits_of_a_local_run_on_any_nodes() {
         assert!(values.contains("tcp"), "{values}");
     }
 }
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn a_chain_of_jobs_ends_at_the_right_step() {
+    let _cluster = shared();
+    let field = Field::new();
+    // A minute is the shortest that Slurm knows.
+    let more = format!("{}\nchain: at-end", TWO_NODES.replace("10m", "1m"));
+    let run = field.submit(&field.recipe("2200, 0.05, 100000", &more));
+    let begin = Instant::now();
+    while field.state().0 != "finished" {
+        let (state, words) = field.state();
+        assert!(
+            !matches!(state.as_str(), "failed" | "waiting" | "cancelled"),
+            "{words}"
+        );
+        assert!(
+            begin.elapsed() < Duration::from_secs(420),
+            "{state}: {words}"
+        );
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let jobs = run.0.numbers("jobs");
+    println!("{} jobs in {} s", jobs.len(), begin.elapsed().as_secs());
+    assert!(jobs.len() >= 3, "{jobs:?}");
+    assert_eq!(run.events("link").len() + 1, jobs.len());
+    field.assert_whole(2200);
+    wait_for("the end of its jobs", || {
+        field.live_jobs().is_empty().then_some(())
+    });
+}

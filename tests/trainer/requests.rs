@@ -108,3 +108,64 @@ fn a_live_run_is_not_resumed_and_a_finished_one_says_so() {
     Outcome::of(&field, &run).assert_unbroken();
     field.assert_clean();
 }
+
+#[test]
+fn a_chain_of_jobs_is_one_unbroken_run_up_to_its_limit() {
+    let field = Field::new();
+    let set = [
+        "train.until.steps=1000000",
+        "checkpoint.every=100000",
+        "train.eval.every=1000000",
+        "chain=at-end",
+        "limits.jobs=3",
+        "job.walltime=4s",
+    ];
+    let told = Told::of(field.start(&set).wait_with_output().unwrap());
+    assert_eq!(told.code, 5, "{told:#?}");
+    told.says("goes on in slot 2");
+    told.says("the chain stops: 3 jobs are its limit");
+    let run = field.newest();
+    assert_eq!(run.dir.numbers("jobs"), [1, 2, 3]);
+    assert_eq!(run.bench.events("link").len(), 2);
+    assert!(run.bench.events("reopened").is_empty());
+    field.assert_clean();
+    let steps: Vec<u64> = (1..=3)
+        .flat_map(|attempt| run.bench.steps(attempt))
+        .collect();
+    let until = *steps.last().unwrap();
+    assert_eq!(steps, (1..=until).collect::<Vec<_>>());
+    let bits = |run: &Run, attempts: std::ops::RangeInclusive<u32>| -> Vec<_> {
+        let lines = attempts.flat_map(|attempt| run.bench.metrics(attempt));
+        let steps = lines.filter(|l| l.kind == Kind::Step && l.step <= Some(until));
+        steps
+            .map(|l| (l.step.unwrap(), l.loss_bits.unwrap()))
+            .collect()
+    };
+    let whole = Field::new();
+    let other = whole.start(&set[..3]);
+    let unbroken = whole.at_step(1, until);
+    assert_eq!(Told::of(whole.haul(&["cancel", "last"])).code, 0);
+    assert_eq!(Told::of(other.wait_with_output().unwrap()).code, 4);
+    assert_eq!(bits(&run, 1..=3), bits(&unbroken, 1..=1));
+}
+
+#[test]
+fn a_chain_is_cancelled_as_a_whole() {
+    let field = Field::new();
+    let set = [
+        "chain=at-end",
+        "job.walltime=4s",
+        "train.until.steps=1000000",
+        "checkpoint.every=100000",
+    ];
+    let follower = field.start(&set);
+    let run = field.at_step(2, 1);
+    let cancelled = Told::of(field.haul(&["cancel", "last"]));
+    assert_eq!(cancelled.code, 0, "{cancelled:#?}");
+    let told = Told::of(follower.wait_with_output().unwrap());
+    assert_eq!(told.code, 4, "{told:#?}");
+    field.assert_clean();
+    let slots = run.dir.numbers("jobs").len();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    assert_eq!(run.dir.numbers("jobs").len(), slots);
+}

@@ -5,6 +5,7 @@ use super::trained::Trained;
 use super::{Site, span_of};
 use crate::plan::{SchedulerKind, StageMemory};
 use crate::recipe::Recipe;
+use crate::recipe::chain::Chain;
 use crate::recipe::diagnostic::Diagnostic;
 use crate::recipe::scalar::{show_duration, show_memory as bytes};
 use crate::recipe::section::Notes;
@@ -17,10 +18,54 @@ pub(super) fn check(
     notes: &mut Notes,
 ) {
     walltime(recipe, site, layout, notes);
+    chain(recipe, site, notes);
     if recipe.program.is_none()
         && let Some(trained) = trained
     {
         memory(recipe, site, layout, &trained.measure.memory, notes);
+    }
+}
+
+/// A chain needs a time limit to end at, and jobs that may submit jobs.
+fn chain(recipe: &Recipe, site: &Site, notes: &mut Notes) {
+    let limits = &recipe.limits;
+    if recipe.chain.value == Chain::None {
+        let given = [
+            limits.node_hours.as_ref().map(|g| g.at),
+            limits.jobs.as_ref().map(|g| g.at),
+            limits.until.as_ref().map(|g| g.at),
+        ];
+        if let Some(at) = given.into_iter().flatten().next() {
+            notes.faults.push(
+                Diagnostic::warning("limits", "these limits hold for chains, and there is none")
+                    .at(at, "")
+                    .help("add `chain: at-end`"),
+            );
+        }
+        return;
+    }
+    let mut fault = |words: String, help: &str| {
+        notes.faults.push(
+            Diagnostic::error("chain", words)
+                .at(recipe.chain.at, "")
+                .help(help),
+        );
+    };
+    let machine = site.machine;
+    if recipe.job.walltime.is_none() {
+        fault(
+            "a chain goes on where a job ends at its time limit, and there is none".into(),
+            "add for example `walltime: 2h` to `job`",
+        );
+    }
+    if machine.scheduler.kind == SchedulerKind::Slurm && !machine.scheduler.sbatch_from_compute {
+        fault(
+            format!(
+                "jobs of {} may not submit jobs (`scheduler.sbatch_from_compute`)",
+                machine.name
+            ),
+            "use `chain: none`, and `haul resume` after each job; or correct the profile",
+        );
     }
 }
 

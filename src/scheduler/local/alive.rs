@@ -22,6 +22,21 @@ pub(super) fn hold(directory: &Path) -> Result<Flock<File>, StoreError> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| failed(error))
 }
 
+/// Closes what this process inherited from a job that submits another one: it is not of that job.
+pub(super) fn let_go() {
+    let listing = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    for entry in listing.flatten() {
+        let held = std::fs::read_link(entry.path()).is_ok_and(|to| to.ends_with("alive"));
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<i32>().ok());
+        if let (true, Some(number)) = (held, number) {
+            let _ = nix::unistd::close(number);
+        }
+    }
+}
+
 /// Whether a process of the job is alive. Where locks are not known it counts as gone.
 pub(super) fn is_held(directory: &Path) -> bool {
     let Ok(file) = File::open(file(directory)) else {

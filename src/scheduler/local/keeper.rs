@@ -34,6 +34,7 @@ const APPEARS: Duration = Duration::from_secs(10);
 /// Starts the keeper of the job in `directory` in a session of its own and returns once it has taken the job.
 pub fn detach(directory: &Path) -> anyhow::Result<()> {
     nix::unistd::setsid().context("cannot start a session for the keeper")?;
+    alive::let_go();
     let haul = std::env::current_exe().context("cannot find the running binary")?;
     let log = directory.join("keeper.log");
     let out = append(&log)?;
@@ -252,7 +253,11 @@ impl<'a> Keeper<'a> {
             let (pid, how) = match waitpid(Pid::from_raw(-1), Some(WaitPidFlag::WNOHANG)) {
                 Ok(WaitStatus::Exited(pid, code)) => (pid, How::Exited(code)),
                 Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, How::Signalled(signal as i32)),
-                Ok(WaitStatus::StillAlive) => return true,
+                Ok(WaitStatus::StillAlive) => {
+                    // A job that submitted another one leaves its keeper behind, which goes on without us.
+                    let over = self.status.is_some();
+                    return !over || !descendants(std::process::id() as i32).is_empty();
+                }
                 Ok(_) | Err(Errno::EINTR) => continue,
                 Err(_) => return false,
             };

@@ -9,7 +9,8 @@ pub(super) fn send(pid: i32, signal: Signal) {
     let _ = kill(Pid::from_raw(pid), signal);
 }
 
-/// All descendants of `of` that are alive, parents before children.
+/// All descendants of `of` that are alive, parents before children; without the keepers of jobs that this job submitted,
+/// and what is below them.
 pub(super) fn descendants(of: i32) -> Vec<i32> {
     let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -23,7 +24,8 @@ pub(super) fn descendants(of: i32) -> Vec<i32> {
     let mut found = Vec::new();
     let mut next = vec![of];
     while let Some(pid) = next.pop() {
-        let below = children.remove(&pid).unwrap_or_default();
+        let mut below = children.remove(&pid).unwrap_or_default();
+        below.retain(|pid| !is_keeper(*pid));
         found.extend(&below);
         next.extend(below);
     }
@@ -39,6 +41,13 @@ fn parent(pid: i32) -> Option<i32> {
         return None;
     }
     fields.next()?.parse().ok()
+}
+
+/// Whether a process keeps a job, or is about to.
+fn is_keeper(pid: i32) -> bool {
+    let arguments = arguments(pid);
+    let word = |at: usize| arguments.get(at).map(String::as_str);
+    word(1) == Some("keep") && matches!(word(2), Some("detach" | "run"))
 }
 
 /// Arguments of a process.
