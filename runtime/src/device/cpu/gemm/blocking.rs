@@ -13,7 +13,7 @@ const NARROW: usize = 384;
 /// Most columns a task works through with one packed block of A.
 const WIDE: usize = 1536;
 /// Tasks wanted along rows and columns, where the shape allows.
-const TASKS: usize = 8;
+const TASKS: usize = 4;
 /// Columns below which packing A costs more than another task gains.
 const NARROW_TASK: usize = 96;
 /// Panels of B that one packing task writes.
