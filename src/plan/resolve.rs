@@ -3,11 +3,12 @@
 mod batch;
 mod layout;
 mod limits;
+mod options;
 mod program;
 mod trained;
 
 use super::{
-    ChainLimits, Checkpoint, Cost, Environment, Job, Launch, MachineFacts, Plan, Restart, SCHEMA,
+    ChainLimits, Checkpoint, Cost, Environment, Job, MachineFacts, Plan, Restart, SCHEMA,
     SchedulerKind, fingerprint, resolved,
 };
 use crate::machine::Machine;
@@ -66,6 +67,7 @@ fn plan(
     let batch = batch::resolve(recipe, &layout, notes);
     let trained = trained::resolve(recipe, &layout, batch, data, notes);
     limits::check(recipe, site, &layout, trained.as_ref(), notes);
+    let launch = options::launch(recipe, site.machine, site.account, notes);
     let values = resolved::values(&notes.resolved);
     program::check(recipe, &values, notes);
     if notes.faults.iter().any(|f| f.severity == Severity::Error) {
@@ -142,15 +144,7 @@ fn plan(
             node_hours: walltime_seconds.map(|s| layout.nodes as f64 * s as f64 / 3600.0),
             charge: machine.charge.clone(),
         },
-        launch: Launch {
-            account: site
-                .account
-                .map(str::to_string)
-                .filter(|_| machine.scheduler.kind == SchedulerKind::Slurm),
-            sbatch: machine.launch.sbatch.clone(),
-            srun: machine.launch.srun.clone(),
-            modules: machine.modules.clone(),
-        },
+        launch,
     };
     plan.fingerprint = fingerprint::of(&plan);
     program_path(&plan, notes);

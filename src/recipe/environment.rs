@@ -8,10 +8,16 @@ pub struct Environment {
     /// By name.
     pub variables: Vec<(Given<String>, Given<String>)>,
     pub setup: Option<Given<String>>,
+    pub modules: Vec<Given<String>>,
 }
 
 pub(super) fn read(s: &mut Section) -> Environment {
-    s.later(&["modules", "conda", "container", "python"]);
+    s.later(&["conda", "container", "python"]);
+    let modules = s.texts(
+        "modules",
+        "Modules that the job loads, after the profile's.",
+    );
+    let modules = modules.map(|g| g.value).unwrap_or_default();
     let read = s.words(
         "variables",
         "Variables of every rank; `{dotted.key}` stands for a value of the plan, `{{` for a brace.",
@@ -57,6 +63,7 @@ pub(super) fn read(s: &mut Section) -> Environment {
     }
     Environment {
         variables,
+        modules,
         setup: s.text(
             "setup",
             "Shell lines that the job runs first; a failing one ends it.",

@@ -273,8 +273,8 @@ fn later_keys_are_refused_by_name_and_their_inside_is_not_read() {
     for key in [
         "parallel.context",
         "train.recompute",
-        "job.qos",
-        "environment.modules",
+        "job.spares",
+        "environment.conda",
         "program.kind",
     ] {
         let told = desk.told(GOOD, &[&format!("{key}=x")]);
@@ -495,4 +495,50 @@ fn the_user_config_takes_machine_root_and_account_only() {
             "`root`: expected a text, found a list of 1"
         ]
     );
+}
+
+#[test]
+fn options_of_slurm_are_taken_over_and_those_of_haul_are_refused() {
+    let desk = Desk::new();
+    let (text, _) = GOOD.split_once("job:").unwrap();
+    let with = |job: &str| format!("{text}job: {{walltime: 1h, {job}}}\n");
+    let recipe = desk.write(
+        "slurm.yaml",
+        &with(
+            "qos: debug, partition: small, exclude: ['n[1-2,4]'], extra_sbatch: ['--mail-type=END'], extra_srun: ['-l']",
+        ),
+    );
+    let set = ["environment.modules=[python]", "job.ranks_per_node=2"];
+    let checked = desk.load_file(&recipe, &set, Some("frontier"), None);
+    let plan = checked
+        .map_err(|faults| faults.render(Style::Plain))
+        .unwrap()
+        .plan;
+    assert_eq!(
+        plan.launch.sbatch,
+        [
+            "--exclusive",
+            "--core-spec=8",
+            "--threads-per-core=1",
+            "--partition=small",
+            "--qos=debug",
+            "--exclude=n[1-2,4]",
+            "--mail-type=END"
+        ]
+    );
+    assert_eq!(plan.launch.srun.last().unwrap(), "-l");
+    assert_eq!(plan.launch.modules, ["python"]);
+    for (extra, words) in [
+        ("extra_sbatch: ['--time=1']", "`time` is decided by haul"),
+        ("extra_sbatch: [-N4]", "`N` is decided by haul"),
+        (
+            "extra_srun: ['--export=ALL']",
+            "`export` is decided by haul",
+        ),
+        ("extra_sbatch: [mail]", "this is no option"),
+        ("exclude: ['n[1']", "bracket without its partner"),
+    ] {
+        let told = desk.told(&with(extra), &[]);
+        assert!(told.contains(words), "{told}");
+    }
 }
