@@ -1,7 +1,7 @@
 //! Use case: makes the directory of a run and submits its first job. Returns at once; the run goes on without the submitter.
 
 use super::view::{scheduler, token};
-use crate::plan::{Plan, SchedulerKind};
+use crate::plan::Plan;
 use crate::render::JobContext;
 use crate::scheduler::{Request, SubmitError};
 use crate::store::identity::Process;
@@ -44,7 +44,13 @@ pub struct Submitted {
 
 /// Makes the run and submits slot 1.
 pub fn submit(order: &Order) -> anyhow::Result<Submitted> {
-    if order.plan.machine.scheduler == SchedulerKind::Slurm && !has("sbatch") {
+    if order.plan.machine.here && std::env::var_os("SLURM_JOB_NODELIST").is_none() {
+        bail!(
+            "`--here` runs in an allocation that you hold, and there is none: `salloc --nodes={} --exclusive` gets one; nothing was made",
+            order.plan.job.nodes
+        );
+    }
+    if order.plan.machine.is_slurm() && !has("sbatch") {
         bail!(
             "machine {} is run by Slurm, and there is no `sbatch` here: submit on a login node of it; nothing was made (`haul render` shows its scripts)",
             order.plan.machine.profile

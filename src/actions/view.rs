@@ -3,7 +3,7 @@
 use super::progress::{self, Progress};
 use super::standing::{Claimed, Facts, Standing, State, judge};
 use super::submit::submitter;
-use crate::plan::{MachineFacts, Plan, Program, SchedulerKind};
+use crate::plan::{MachineFacts, Plan, Program};
 use crate::scheduler::local::Local;
 use crate::scheduler::slurm::Slurm;
 use crate::scheduler::{JobState, Scheduler};
@@ -65,9 +65,7 @@ pub struct Seen {
 /// The scheduler that the jobs of a plan are under, for runs of `root`; `haul` is the binary that local jobs are kept by.
 pub fn scheduler(root: &Root, machine: Option<&MachineFacts>, haul: &Path) -> Box<dyn Scheduler> {
     match machine {
-        Some(machine) if machine.scheduler == SchedulerKind::Slurm => {
-            Box::new(slurm(root, machine))
-        }
+        Some(machine) if machine.is_slurm() => Box::new(slurm(root, machine)),
         _ => Box::new(Local::new(root.clone(), haul.to_path_buf())),
     }
 }
@@ -266,7 +264,7 @@ fn jobs(
 }
 
 fn is_slurm(plan: Option<&Plan>) -> bool {
-    plan.is_some_and(|plan| plan.machine.scheduler == SchedulerKind::Slurm)
+    plan.is_some_and(|plan| plan.machine.is_slurm())
 }
 
 /// Whether the newest supervisor has told the end of the run.

@@ -3,7 +3,7 @@
 use super::{Global, RecipeArgs, exit::Exit, submit};
 use crate::actions::follow::{self, Ended, Followed};
 use crate::actions::standing::State;
-use crate::actions::{report, sample, status};
+use crate::actions::{report, sample, status, view};
 use crate::report::records::Sampled;
 use crate::store::RunDir;
 use crate::supervise::submission::Outcome;
@@ -15,11 +15,14 @@ use serde_json::json;
 pub struct Command {
     #[command(flatten)]
     recipe: RecipeArgs,
+    /// Run in the Slurm allocation that this shell holds (salloc)
+    #[arg(long)]
+    here: bool,
 }
 
 impl Command {
     pub(super) fn run(self, global: &Global) -> anyhow::Result<Exit> {
-        let submitted = match submit::submit(&self.recipe, global)? {
+        let submitted = match submit::submit(&self.recipe, self.here, global)? {
             Ok(submitted) => submitted,
             Err(exit) => return Ok(exit),
         };
@@ -58,7 +61,9 @@ pub(super) fn follow(run: &RunDir, global: &Global) -> anyhow::Result<Exit> {
 
 /// What the model of a finished run writes; the report shows it too.
 fn sampled(run: &RunDir, ended: &Ended) -> Option<Sampled> {
-    if ended.view.state != State::Finished {
+    // A login node is not for computing.
+    let elsewhere = view::plan(run, ended.view.slot).is_some_and(|plan| plan.machine.is_slurm());
+    if ended.view.state != State::Finished || elsewhere {
         return None;
     }
     sample::keep(run).unwrap_or_else(|error| {

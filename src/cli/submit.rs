@@ -15,11 +15,14 @@ const SCHEMA: &str = "haul.submit/1";
 pub struct Command {
     #[command(flatten)]
     recipe: RecipeArgs,
+    /// Run in the Slurm allocation that this shell holds (salloc)
+    #[arg(long)]
+    here: bool,
 }
 
 impl Command {
     pub(super) fn run(self, global: &Global) -> anyhow::Result<Exit> {
-        let submitted = match submit(&self.recipe, global)? {
+        let submitted = match submit(&self.recipe, self.here, global)? {
             Ok(submitted) => submitted,
             Err(exit) => return Ok(exit),
         };
@@ -38,12 +41,14 @@ impl Command {
 /// Reads the recipe and submits it; `Err` is the exit code of a recipe with faults, which have been told.
 pub(super) fn submit(
     recipe: &RecipeArgs,
+    here: bool,
     global: &Global,
 ) -> anyhow::Result<Result<Submitted, Exit>> {
-    let checked = match super::check::checked(global, recipe, SCHEMA) {
+    let mut checked = match super::check::checked(global, recipe, SCHEMA) {
         Ok(checked) => checked,
         Err(exit) => return Ok(Err(exit)),
     };
+    checked.plan.machine.here = here;
     let binary = std::env::current_exe().context("cannot find the running binary")?;
     submit::submit(&Order {
         root: Root::new(checked.root),

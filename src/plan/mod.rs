@@ -86,6 +86,9 @@ pub struct MachineFacts {
     pub binding: Binding,
     /// Where the start of job scripts tells how to submit by hand.
     pub submit_command: String,
+    /// The ranks run in an allocation that the user holds already: nothing is submitted to the scheduler.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub here: bool,
     /// Seconds between two queries at least; of Slurm only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_floor: Option<u64>,
@@ -174,6 +177,13 @@ pub struct Flops {
     /// Parameters of the model, unpadded.
     pub parameters: u64,
     pub tokens_per_step: u64,
+}
+
+impl MachineFacts {
+    /// Jobs are queued by Slurm.
+    pub fn is_slurm(&self) -> bool {
+        self.scheduler == SchedulerKind::Slurm && !self.here
+    }
 }
 
 impl Plan {

@@ -90,6 +90,7 @@ fn plan(
                 SchedulerKind::Local => "bash".into(),
                 SchedulerKind::Slurm => "sbatch".into(),
             },
+            here: false,
             poll_floor: match machine.scheduler.kind {
                 SchedulerKind::Local => None,
                 SchedulerKind::Slurm => Some(machine.scheduler.poll_floor),

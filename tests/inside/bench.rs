@@ -71,6 +71,7 @@ fn plan(setup: &Setup) -> Plan {
         machine: MachineFacts {
             poll_floor: None,
             interface: None,
+            here: false,
             profile: "local".into(),
             scheduler: SchedulerKind::Local,
             confirmed: false,

@@ -123,3 +123,33 @@ fn what_a_node_writes_that_was_cut_off_is_not_read() {
     assert!(!left.contains(&run.0.id()), "{left}");
     field.assert_whole(300);
 }
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn a_job_that_cannot_write_its_output_says_so() {
+    let _cluster = alone();
+    all_nodes();
+    let field = Field::of("ada");
+    let holder = slurm(&[
+        "sbatch",
+        "--parsable",
+        "--output=/dev/null",
+        "-N",
+        "4",
+        "--wrap",
+        "sleep 120",
+    ]);
+    let holder = holder.trim();
+    wait_for("the holder", || {
+        let state = slurm(&["squeue", "-h", "-j", holder, "-o", "%T"]);
+        (state.trim() == "RUNNING").then_some(())
+    });
+    let run = field.submit(&field.recipe("20, 0.05, 10", TWO_NODES));
+    let directory = run.0.job(1);
+    cluster(&["exec", "chmod", "a-w", directory.to_str().unwrap()]);
+    slurm(&["scancel", holder]);
+    let words = field.wait_until("failed");
+    cluster(&["exec", "chmod", "u+w", directory.to_str().unwrap()]);
+    assert!(words.contains("output file or directory"), "{words}");
+    assert!(run.0.numbers("attempts").is_empty());
+}

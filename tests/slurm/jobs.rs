@@ -304,3 +304,42 @@ fn a_chain_of_jobs_ends_at_the_right_step() {
         field.live_jobs().is_empty().then_some(())
     });
 }
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn an_allocation_that_one_holds_is_used_as_often_as_wanted() {
+    let _cluster = shared();
+    let field = Field::new();
+    let recipe = field.recipe("20, 0.05, 10", TWO_NODES);
+    let outside = field.haul(&["run", &recipe, "--here"]);
+    assert_eq!(outside.code, 1, "{outside:#?}");
+    outside.says("salloc --nodes=2");
+    let haul = field.path().join("haul");
+    let line = format!(
+        "export HAUL_ROOT={0}/runs HAUL_MACHINE={0}/machine.yaml; {1} run {2} --here && {1} run {2} --here && {1} status --all --json",
+        field.path().display(),
+        haul.display(),
+        recipe
+    );
+    let out = slurm(&[
+        "salloc",
+        "-Q",
+        "-N",
+        "2",
+        "--exclusive",
+        "-t",
+        "5",
+        "bash",
+        "-c",
+        &line,
+    ]);
+    assert_eq!(out.matches("finished at step 20").count(), 4, "{out}");
+    field.assert_whole(20);
+    let calls = std::fs::read_to_string(field.path().join("runs/.slurm/calls"));
+    assert!(calls.is_err(), "{calls:?}");
+    let launched = field.newest().events("launched")[0]["nodes"].clone();
+    assert!(
+        launched[0].as_str().unwrap().starts_with("node"),
+        "{launched}"
+    );
+}

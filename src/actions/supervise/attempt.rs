@@ -129,7 +129,7 @@ impl Site {
             save_dir,
             load_from,
             master: (
-                address.to_string(),
+                self.nodes.master.to_string(),
                 master_port(address, self.run.path(), attempt),
             ),
             script,

@@ -5,13 +5,15 @@ use crate::plan::{Plan, SchedulerKind};
 use anyhow::{Context, bail, ensure};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, ToSocketAddrs};
 
 /// Nodes of a job by their number, and where its supervisor is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Nodes {
     pub names: Vec<String>,
     pub address: Ipv4Addr,
+    /// Where rank 0 is reached by the others.
+    pub master: Ipv4Addr,
     /// One `srun` launches all ranks; else each node has a launcher of its own.
     pub srun: bool,
 }
@@ -24,6 +26,7 @@ impl Nodes {
             return Ok(Nodes {
                 names: (0..count).map(crate::launch::node_name).collect(),
                 address: Ipv4Addr::LOCALHOST,
+                master: Ipv4Addr::LOCALHOST,
                 srun: false,
             });
         }
@@ -36,16 +39,24 @@ impl Nodes {
             names.len()
         );
         names.truncate(count);
-        if let Ok(here) = std::env::var("SLURMD_NODENAME") {
-            ensure!(
-                names[0] == here,
-                "this is {here}, but rank 0 goes to {}: the supervisor must stand on the first node",
+        // The shell of an allocation may stand on the login node.
+        let first = std::env::var("SLURMD_NODENAME").ok();
+        let (address, master) = match first {
+            Some(here) if here == names[0] => {
+                let address = address(plan.machine.interface.as_deref())?;
+                (address, address)
+            }
+            None if plan.machine.here => (address(None)?, look_up(&names[0])?),
+            here => bail!(
+                "this is {}, but rank 0 goes to {}: the supervisor must stand on the first node",
+                here.unwrap_or_else(|| "no node of the job".into()),
                 names[0]
-            );
-        }
+            ),
+        };
         Ok(Nodes {
             names,
-            address: address(plan.machine.interface.as_deref())?,
+            address,
+            master,
             srun: true,
         })
     }
@@ -57,6 +68,20 @@ impl Nodes {
             false => self.names.clone(),
         }
     }
+}
+
+/// The address of a node by its name; never one of 127/8.
+fn look_up(name: &str) -> anyhow::Result<Ipv4Addr> {
+    let found = (name, 0)
+        .to_socket_addrs()
+        .with_context(|| format!("cannot find the address of {name}"))?;
+    let mut usable = found.filter_map(|at| match at.ip() {
+        IpAddr::V4(address) if !address.is_loopback() => Some(address),
+        _ => None,
+    });
+    usable
+        .next()
+        .with_context(|| format!("{name} has no address that other nodes could reach"))
 }
 
 /// The address of `interface`, else the first that leads off this node; never one of 127/8.
