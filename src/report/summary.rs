@@ -1,6 +1,7 @@
 //! From records to figures: a pure function. Absent is unknown; no figure is guessed.
 
 use super::attempts::{self, Attempt, State};
+use super::gaps::{self, Gap};
 use super::ledger::Ledger;
 use super::lineage::Lineage;
 use super::loss::{self, Loss};
@@ -56,6 +57,8 @@ pub struct Progress {
     pub tokens: Option<u64>,
     pub skipped: usize,
     pub lost: usize,
+    /// Ranges of valid steps without a record, both ends included.
+    pub missing: Vec<Gap>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -85,6 +88,8 @@ impl Summary {
             );
         }
         warnings.extend(steps.warnings.iter().cloned());
+        let missing = gaps::gaps(records, &lineage, &steps);
+        warnings.extend(gaps::words(&missing));
         warnings.extend(time.warnings.iter().cloned());
         let share = speed.as_ref().ok().and_then(|s| s.gemm_share_causal);
         if share.is_some_and(|share| share > 1.0) {
@@ -105,7 +110,7 @@ impl Summary {
             run: records.id.clone(),
             name: records.plan().map(|plan| plan.name.clone()),
             state: attempts::state(records, &steps),
-            steps: progress(records, &steps, &setup),
+            steps: progress(records, &steps, &setup, missing),
             loss: loss::loss(records, &lineage, &steps),
             no_speed: speed.as_ref().err().cloned(),
             speed: speed.ok(),
@@ -138,7 +143,7 @@ fn notes(steps: &Steps) -> Vec<Note> {
     notes.collect()
 }
 
-fn progress(records: &Records, steps: &Steps, setup: &Setup) -> Progress {
+fn progress(records: &Records, steps: &Steps, setup: &Setup, missing: Vec<Gap>) -> Progress {
     let newest = steps.kept().max_by_key(|s| s.step);
     let config = records.plan().and_then(|plan| plan.train_config.as_ref());
     Progress {
@@ -149,6 +154,7 @@ fn progress(records: &Records, steps: &Steps, setup: &Setup) -> Progress {
             .or_else(|| newest?.step.checked_mul(config?.tokens_per_step())),
         skipped: steps.kept().filter(|s| s.skipped).count(),
         lost: steps.steps.iter().filter(|s| !s.kept).count(),
+        missing,
     }
 }
 
