@@ -383,6 +383,14 @@ fn a_killed_rank_ends_the_others_with_its_name() {
     let error = String::from_utf8_lossy(&survivor.stderr);
     assert_eq!(survivor.status.code(), Some(1), "{error}");
     assert!(error.contains("rank 0: rank 1 is gone"), "{error}");
+    let last = run.lines(1, 0).pop().unwrap().values.unwrap();
+    assert_eq!(last["peer"], 1);
+    assert!(
+        last["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("rank 1 is gone")
+    );
     // What the last committed manifest names is whole: the run goes on from it.
     let saved = run
         .lines(1, 0)

@@ -514,7 +514,14 @@ impl Shell {
     ) -> anyhow::Result<()> {
         self.live = None;
         record::judge(&self.site.run, attempt, &mut verdict)?;
-        self.said = verdict.log.last().cloned();
+        // The verdict's words may hold it, then without the rank at its begin.
+        let said = |line: &&String| {
+            let rest = line
+                .split_once(": ")
+                .map_or(line.as_str(), |(_, rest)| rest);
+            !verdict.words.contains(rest)
+        };
+        self.said = verdict.log.last().filter(said).cloned();
         say(&format!("attempt {attempt}: {}", verdict.words));
         self.journal.append(Entry_::Judged { attempt, verdict })?;
         Ok(())

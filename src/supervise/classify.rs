@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Evidence later than this after the first is a consequence.
 pub const WINDOW: Duration = Duration::from_secs(1);
+/// Characters that a verdict keeps of what a rank said.
+const WORDS: usize = 240;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +61,23 @@ pub struct Evidence {
     /// Last step of the rank, or of any rank.
     pub step: Option<u64>,
     pub sign: Sign,
+    /// What the rank itself said before.
+    pub trouble: Option<Trouble>,
+}
+
+/// Why a rank failed, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    pub words: String,
+    /// The other rank that is to blame.
+    pub peer: Option<Peer>,
+}
+
+/// A rank and its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    pub rank: usize,
+    pub node: String,
 }
 
 /// What was asked of the attempt from outside.
@@ -161,10 +180,61 @@ pub fn classify(account: &Account<'_>) -> Verdict {
 /// The evidence that explains the others.
 fn culprit(evidence: &[Evidence]) -> Option<&Evidence> {
     let first = evidence.iter().map(|e| e.at).min()?;
-    evidence
-        .iter()
-        .filter(|e| e.at <= first + WINDOW)
-        .max_by_key(|e| (weight(&e.sign), std::cmp::Reverse(e.at)))
+    let near = || evidence.iter().filter(|e| e.at <= first + WINDOW);
+    let worst = near().max_by_key(|e| (weight(&e.sign), std::cmp::Reverse(e.at)))?;
+    // A rank that blames another is believed, and what is known of that one says more.
+    let Some(peer) = blamed(worst) else {
+        return Some(worst);
+    };
+    let own = near().filter(|e| e.rank == Some(peer.rank) && blamed(e).is_none());
+    own.max_by_key(|e| (weight(&e.sign), std::cmp::Reverse(e.at)))
+        .or(Some(worst))
+}
+
+/// The rank that a failed one holds to be the cause.
+fn blamed(evidence: &Evidence) -> Option<&Peer> {
+    match evidence.sign {
+        Sign::Exited(Status::Code(code))
+            if matches!(TrainerExit::from(code), TrainerExit::Failed(_)) =>
+        {
+            evidence.trouble.as_ref()?.peer.as_ref()
+        }
+        _ => None,
+    }
+}
+
+/// Of a rank that others blame and of which nothing else is known.
+fn told_by(evidence: &Evidence, peer: &Peer, step: Option<u64>) -> Verdict {
+    let said = evidence.trouble.as_ref().map_or("", |t| &t.words);
+    let what = match said.strip_prefix(&format!("rank {} ", peer.rank)) {
+        Some(what) => short(what),
+        None => format!("failed ({})", short(said)),
+    };
+    let by = evidence.rank.unwrap_or_default();
+    Verdict {
+        class: Class::Failed,
+        words: format!(
+            "rank {} on {} {what}, says rank {by}{}",
+            peer.rank,
+            peer.node,
+            at_step(step)
+        ),
+        rank: Some(peer.rank),
+        node: Some(peer.node.clone()),
+        code: None,
+        signal: None,
+        step,
+        log: Vec::new(),
+    }
+}
+
+/// One line of at most [`WORDS`] characters.
+fn short(words: &str) -> String {
+    let line: String = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(WORDS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }
 
 /// Causes weigh more than what follows from them.
@@ -183,6 +253,9 @@ fn weight(sign: &Sign) -> u8 {
 
 fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
     let step = evidence.step.or(account.step);
+    if let Some(peer) = blamed(evidence) {
+        return told_by(evidence, peer, step);
+    }
     let node = evidence.node.as_deref();
     let who = match evidence.rank {
         Some(rank) => format!(
@@ -192,23 +265,27 @@ fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
         None => format!("node {}", node.unwrap_or("?")),
     };
     let at = at_step(step);
+    let said = match &evidence.trouble {
+        Some(trouble) => format!(": {}", short(&trouble.words)),
+        None => String::new(),
+    };
     let (class, words, status) = match &evidence.sign {
         Sign::Exited(Status::Code(code)) => match TrainerExit::from(*code) {
             TrainerExit::BadCheckpoint if account.loaded => (
                 Class::BadCheckpoint,
-                format!("{who} says that its checkpoint is unreadable (exit code 76)"),
+                format!("{who} says that its checkpoint is unreadable (exit code 76){said}"),
                 Some(Status::Code(*code)),
             ),
             TrainerExit::BadCheckpoint => (
                 Class::Failed,
                 format!(
-                    "{who} says that its checkpoint is unreadable (exit code 76), but it was given none"
+                    "{who} says that its checkpoint is unreadable (exit code 76), but it was given none{said}"
                 ),
                 Some(Status::Code(*code)),
             ),
             TrainerExit::Never => (
                 Class::Never,
-                format!("{who} asks not to be started again (exit code 93){at}"),
+                format!("{who} asks not to be started again (exit code 93){at}{said}"),
                 Some(Status::Code(*code)),
             ),
             // Another attempt would find the same.
@@ -221,7 +298,7 @@ fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
             ),
             _ => (
                 Class::Failed,
-                format!("{who} exited with code {code}{at}"),
+                format!("{who} exited with code {code}{at}{said}"),
                 Some(Status::Code(*code)),
             ),
         },
@@ -337,6 +414,7 @@ mod tests {
             node: Some("local0".into()),
             step: Some(37),
             sign,
+            trouble: None,
         }
     }
 
@@ -369,6 +447,51 @@ mod tests {
             (verdict.class, verdict.rank, verdict.signal),
             (Class::Failed, Some(1), Some(9))
         );
+    }
+
+    fn troubled(mut evidence: Evidence, words: &str, peer: Option<usize>) -> Evidence {
+        evidence.trouble = Some(Trouble {
+            words: words.into(),
+            peer: peer.map(|rank| Peer {
+                rank,
+                node: "local0".into(),
+            }),
+        });
+        evidence
+    }
+
+    #[test]
+    fn the_rank_that_others_blame_is_named() {
+        let exit = |ms, rank| sign(ms, rank, Sign::Exited(Status::Code(1)));
+        let words = "rank 0 has shown no progress for 30.0 s, noticed in all-reduce (operation 8)";
+        let accuser = troubled(exit(5, 1), words, Some(0));
+        let told = verdict(&[accuser.clone()], None);
+        assert_eq!(
+            told.words,
+            "rank 0 on local0 has shown no progress for 30.0 s, noticed in all-reduce (operation 8), says rank 1 at step 37"
+        );
+        assert_eq!((told.rank, told.code), (Some(0), None));
+        // What the blamed one says itself counts more.
+        let own = troubled(
+            exit(9, 0),
+            "cannot save step 40: No space\nleft on device",
+            None,
+        );
+        let told = verdict(&[accuser.clone(), own], None);
+        assert_eq!(
+            told.words,
+            "rank 0 on local0 exited with code 1 at step 37: cannot save step 40: No space left on device"
+        );
+        let told = verdict(&[accuser.clone(), sign(9, 0, Sign::Lost)], None);
+        assert_eq!(
+            told.words,
+            "the connection to the shim of rank 0 on local0 was lost at step 37"
+        );
+        // Each blames the other: the first is believed.
+        let back = troubled(exit(6, 0), "rank 1 is gone", Some(1));
+        assert_eq!(verdict(&[back, accuser], None).rank, Some(0));
+        let long = troubled(exit(0, 1), &"é".repeat(999), None);
+        assert!(verdict(&[long], None).words.chars().count() < 300);
     }
 
     #[test]

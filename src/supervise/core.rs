@@ -6,7 +6,7 @@
 mod event;
 mod timing;
 
-use super::classify::{Account, End, Evidence, Request, Sign, Status, classify};
+use super::classify::{Account, End, Evidence, Peer, Request, Sign, Status, Trouble, classify};
 use super::policy::{Next, Standing, counts, decide};
 use super::verdict::Outcome;
 use haul_runtime::contract::checkpoint::Point;
@@ -44,6 +44,8 @@ struct Rank {
     gone: Option<Status>,
     /// The connection to its shim has closed.
     lost: bool,
+    /// What it said last of its own failure.
+    trouble: Option<Trouble>,
 }
 
 #[derive(Debug)]
@@ -256,6 +258,19 @@ impl Core {
                 self.accuse(now, Some(rank), Sign::NotStarted(words));
                 self.end(now, abort, out);
             }
+            Event::Troubled {
+                rank, words, peer, ..
+            } => {
+                let nodes = &self.setup.nodes;
+                let peer = peer.filter(|peer| *peer != rank && *peer < nodes.len());
+                attempt.ranks[rank].trouble = Some(Trouble {
+                    words,
+                    peer: peer.map(|rank| Peer {
+                        rank,
+                        node: nodes[rank].clone(),
+                    }),
+                });
+            }
             Event::Lost { rank, .. } if attempt.ranks[rank].end.is_none() => {
                 let sign = attempt.ranks[rank].gone.map_or(Sign::Lost, Sign::ShimGone);
                 attempt.ranks[rank].lost = true;
@@ -404,6 +419,7 @@ impl Core {
             node: rank.and_then(|r| self.setup.nodes.get(r).cloned()),
             step: rank.and_then(|r| attempt.ranks.get(r)?.step).or(newest),
             sign,
+            trouble: rank.and_then(|r| attempt.ranks.get(r)?.trouble.clone()),
         });
     }
 

@@ -13,7 +13,7 @@ use crate::supervise::classify::Status;
 use crate::supervise::core::{Event, Tell};
 use crate::supervise::merge::Merge;
 use haul_runtime::contract::checkpoint::Point;
-use haul_runtime::contract::metrics::{Kind, Line};
+use haul_runtime::contract::metrics::{self, Kind, Line};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -337,6 +337,7 @@ impl Live {
                     step,
                 });
             }
+            (Kind::Note, _) => events.extend(trouble(attempt, rank, &line)),
             (Kind::Save, step) => {
                 let pointer = || checkpoints::pointer(&self.prepared.save_dir);
                 let path = line.path.clone().or_else(pointer);
@@ -491,6 +492,18 @@ impl From<Tell> for crate::control::Down {
             },
         }
     }
+}
+
+/// What a note tells of the end of its rank.
+fn trouble(attempt: u32, rank: usize, line: &Line) -> Option<Event> {
+    let value = |name| line.values.as_ref()?.get(name);
+    let peer = value(metrics::PEER).and_then(|peer| usize::try_from(peer.as_u64()?).ok());
+    Some(Event::Troubled {
+        attempt,
+        rank,
+        words: value(metrics::ERROR)?.as_str()?.to_owned(),
+        peer,
+    })
 }
 
 /// A line in which numbers that are not finite stand bare, as Python writes them: they are absent, and the line says so.
