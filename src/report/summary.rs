@@ -10,6 +10,8 @@ use super::records::{Records, Sampled};
 use super::setup::{self, Setup};
 use super::speed::{self, Speed};
 use super::steps::Steps;
+use crate::store::checkpoints::refused;
+use crate::store::journal::Event;
 use serde::Serialize;
 
 pub const SCHEMA: &str = "haul.report/1";
@@ -68,6 +70,8 @@ pub struct Checkpoints {
     pub last_step: Option<u64>,
     pub bytes: Option<u64>,
     pub mean_seconds: Option<f64>,
+    /// Those that were not used, in words with the reason.
+    pub refused: Vec<String>,
 }
 
 impl Summary {
@@ -116,7 +120,7 @@ impl Summary {
             speed: speed.ok(),
             attempts: attempts::attempts(records, &lineage, &steps),
             notes: notes(&steps),
-            checkpoints: checkpoints(&steps),
+            checkpoints: checkpoints(records, &steps),
             // A run that was resumed since has gone on from what wrote it, or from before.
             sample: records
                 .sample
@@ -158,9 +162,17 @@ fn progress(records: &Records, steps: &Steps, setup: &Setup, missing: Vec<Gap>) 
     }
 }
 
-fn checkpoints(steps: &Steps) -> Checkpoints {
+fn checkpoints(records: &Records, steps: &Steps) -> Checkpoints {
     let seconds: Vec<f64> = steps.saves.iter().filter_map(|s| s.line.seconds).collect();
+    let refused = records
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.event {
+            Event::Unreadable { at, reason } => Some(refused(*at, reason)),
+            _ => None,
+        });
     Checkpoints {
+        refused: refused.collect(),
         saved: steps.saves.len(),
         last_step: steps.saves.iter().filter(|s| s.kept).map(|s| s.step).max(),
         bytes: steps.saves.iter().rev().find_map(|s| s.line.bytes),
