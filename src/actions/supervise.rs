@@ -33,6 +33,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 
 /// How often deadlines are looked at.
@@ -190,8 +191,8 @@ impl Shell {
                     say("the time limit is near, the program is asked to save and leave");
                     self.handle(Event::Request(Request::Limit)).await?;
                 }
-                _ = signals.terminate.recv() => self.terminated().await?,
-                _ = signals.interrupt.recv() => self.terminated().await?,
+                _ = signals.terminate.recv() => self.terminated(SignalKind::terminate()).await?,
+                _ = signals.interrupt.recv() => self.terminated(SignalKind::interrupt()).await?,
                 _ = signals.hangup.recv() => {}
             }
         }

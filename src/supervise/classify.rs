@@ -89,8 +89,8 @@ pub enum Request {
     Limit,
     /// Leave at once: a person cancels the run.
     Cancel,
-    /// Leave at once: SIGTERM.
-    Terminate,
+    /// Leave at once: the supervisor got this signal.
+    Terminate(i32),
 }
 
 /// All that decides a verdict.
@@ -152,11 +152,12 @@ pub fn classify(account: &Account<'_>) -> Verdict {
         Some(Request::Cancel) => {
             return plain(Class::Cancelled, format!("cancelled{}", at_step(step)));
         }
-        Some(Request::Terminate) if account.evidence.is_empty() => {
+        Some(Request::Terminate(signal)) if account.evidence.is_empty() => {
             return plain(
                 Class::Failed,
                 format!(
-                    "ended by SIGTERM to the supervisor{}, nothing saved on the way",
+                    "ended by {} to the supervisor{}, nothing saved on the way",
+                    signal_name(signal),
                     at_step(step)
                 ),
             );
@@ -315,6 +316,14 @@ fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
                 signal_name(*signal)
             ),
             Some(*status),
+        ),
+        // A shim leaves like this only when its program has ended, which it would have told.
+        Sign::ShimGone(Status::Code(code @ (0 | 75))) => (
+            Class::Failed,
+            format!(
+                "the connection to {who} was lost{at}; its program ended unheard, with code {code}"
+            ),
+            Some(Status::Code(*code)),
         ),
         Sign::ShimGone(Status::Code(code)) => (
             Class::Failed,
@@ -523,6 +532,16 @@ mod tests {
             verdict.words,
             "the shim of rank 1 on local0 was killed by SIGKILL at step 37"
         );
+    }
+
+    #[test]
+    fn a_shim_that_leaves_in_order_has_lost_its_connection() {
+        let words = |code| verdict(&[sign(0, 1, Sign::ShimGone(Status::Code(code)))], None).words;
+        assert_eq!(
+            words(0),
+            "the connection to rank 1 on local0 was lost at step 37; its program ended unheard, with code 0"
+        );
+        assert!(words(1).starts_with("the shim of rank 1 on local0 exited with code 1"));
     }
 
     #[test]

@@ -6,7 +6,9 @@
 mod event;
 mod timing;
 
-use super::classify::{Account, End, Evidence, Peer, Request, Sign, Status, Trouble, classify};
+use super::classify::{
+    Account, End, Evidence, Peer, Request, Sign, Status, Trouble, classify, signal_name,
+};
 use super::policy::{Next, Standing, counts, decide};
 use super::verdict::Outcome;
 use haul_runtime::contract::checkpoint::Point;
@@ -176,9 +178,12 @@ impl Core {
 
     fn finish_unstarted(&mut self, out: &mut Vec<Action>) {
         let (outcome, words) = match self.request {
-            Some(Request::Cancel) => (Outcome::Cancelled, "cancelled"),
-            Some(Request::Terminate) => (Outcome::Failed, "ended by SIGTERM to the supervisor"),
-            _ => (Outcome::Stopped, "stopped"),
+            Some(Request::Cancel) => (Outcome::Cancelled, "cancelled".to_owned()),
+            Some(Request::Terminate(signal)) => (
+                Outcome::Failed,
+                format!("ended by {} to the supervisor", signal_name(signal)),
+            ),
+            _ => (Outcome::Stopped, "stopped".to_owned()),
         };
         self.finish(
             outcome,
@@ -193,12 +198,12 @@ impl Core {
     }
 
     fn requested(&mut self, now: Time, request: Request, out: &mut Vec<Action>) {
-        let at_once = matches!(request, Request::Cancel | Request::Terminate);
+        let at_once = matches!(request, Request::Cancel | Request::Terminate(_));
         // A stronger request replaces a weaker one.
         let stands = match self.request {
             None => true,
             Some(Request::Stop | Request::Limit) => at_once,
-            Some(Request::Terminate) => request == Request::Cancel,
+            Some(Request::Terminate(_)) => request == Request::Cancel,
             Some(Request::Cancel) => false,
         };
         if !stands {

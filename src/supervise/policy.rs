@@ -106,7 +106,7 @@ mod tests {
             outcome(next(Class::Failed, 1, 0, None)),
             Some(Outcome::Failed)
         );
-        for request in [Request::Stop, Request::Cancel, Request::Terminate] {
+        for request in [Request::Stop, Request::Cancel, Request::Terminate(15)] {
             assert_eq!(
                 outcome(next(Class::Failed, 1, 9, Some(request))),
                 Some(Outcome::Failed)

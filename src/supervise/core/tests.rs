@@ -292,7 +292,7 @@ fn simulate(seed: u64) -> World {
             Request::Stop,
             Request::Limit,
             Request::Cancel,
-            Request::Terminate,
+            Request::Terminate(15),
         ][world.random.below(4) as usize];
         let delay = world.random.below(8000);
         world.at(delay, Event::Request(request));
