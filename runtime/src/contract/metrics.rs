@@ -94,6 +94,9 @@ pub struct Slowest {
 pub const ERROR: &str = "error";
 pub const PEER: &str = "peer";
 
+/// A step beyond this is a mistake of the program.
+pub const LAST_STEP: u64 = 1_000_000_000_000_000;
+
 /// The closed list of phases; `other` is the remainder.
 pub const PHASES: [&str; 11] = [
     "data",

@@ -315,7 +315,16 @@ impl Live {
         let attempt = self.attempt;
         let line: Line = match serde_json::from_str(text).or_else(|error| finite(text).ok_or(error))
         {
-            Ok(line) => line,
+            Ok(line) if line.step.is_none_or(|step| step <= metrics::LAST_STEP) => line,
+            Ok(line) if self.odd.insert(rank) => {
+                let mut note = Line::new(Kind::Note);
+                note.text = Some(format!(
+                    "rank {rank} tells step {}, which is not believed; further ones are not told",
+                    line.step.unwrap_or_default()
+                ));
+                note
+            }
+            Ok(_) => return Ok(Vec::new()),
             Err(error) if self.odd.insert(rank) => {
                 let shown: String = text.chars().take(120).collect();
                 let mut note = Line::new(Kind::Note);
