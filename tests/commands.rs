@@ -138,7 +138,24 @@ fn a_run_that_is_all_warm_up_is_warned_about() {
         text(&out.stderr).to_owned()
     };
     assert!(told("7").contains("all 7 steps of the run are warm-up steps"));
-    assert_eq!(told("8"), "");
+    assert!(!told("8").contains("warm-up steps"));
+    for (set, exit, words) in [
+        (
+            "train.schedule.warmup=1000000",
+            0,
+            "its peak is never reached",
+        ),
+        ("train.until={}", 2, "an empty map changes nothing"),
+        ("job.nodes=100000", 2, "job.nodes"),
+    ] {
+        let out = haul(desk.path(), &["check", "recipe.yaml", "--set", set]);
+        assert_eq!(code(&out), exit, "{set}");
+        let told = text(&out.stderr);
+        assert!(
+            told.contains(words) && !told.contains("parallel.data"),
+            "{told}"
+        );
+    }
 }
 
 #[test]
