@@ -281,6 +281,10 @@ impl Shell {
     async fn carry_out(&mut self, action: Action) -> anyhow::Result<Vec<Event>> {
         match action {
             Action::Choose => return Ok(vec![self.choose()]),
+            Action::Pause { time } => say(&format!(
+                "failed as before; the next attempt starts in {} s",
+                time.as_secs_f64()
+            )),
             Action::Launch { attempt, parent } => return self.launch(attempt, parent).await,
             Action::TellAll { tell, .. } => {
                 if let Some(live) = &self.live {

@@ -9,7 +9,7 @@ mod timing;
 use super::classify::{
     Account, End, Evidence, Peer, Request, Sign, Status, Trouble, classify, signal_name,
 };
-use super::policy::{Next, Standing, counts, decide};
+use super::policy::{Alike, Next, Standing, counts, decide};
 use super::verdict::Outcome;
 use haul_runtime::contract::checkpoint::Point;
 use std::time::Duration;
@@ -28,6 +28,10 @@ enum Phase {
         until: Time,
     },
     Running,
+    /// Before the next attempt, after failures that were alike.
+    Pausing {
+        until: Time,
+    },
     /// All ranks have ended or were told to.
     Ending {
         kill_at: Time,
@@ -72,6 +76,7 @@ pub struct Core {
     phase: Phase,
     attempt: Option<Attempt>,
     failures: u32,
+    alike: Alike,
     request: Option<Request>,
     /// A checkpoint was seen at any time: from then on a start from nothing is refused.
     checkpoints: bool,
@@ -84,6 +89,7 @@ impl Core {
             phase: Phase::Claiming,
             attempt: None,
             failures: 0,
+            alike: Alike::default(),
             request: None,
             checkpoints: false,
         }
@@ -185,11 +191,12 @@ impl Core {
             ),
             _ => (Outcome::Stopped, "stopped".to_owned()),
         };
-        self.finish(
-            outcome,
-            format!("{words} before an attempt was launched"),
-            out,
-        );
+        let which = match self.failures {
+            0 => "an",
+            _ => "another",
+        };
+        let words = format!("{words} before {which} attempt was launched");
+        self.finish(outcome, words, out);
     }
 
     fn finish(&mut self, outcome: Outcome, words: String, out: &mut Vec<Action>) {
@@ -217,6 +224,7 @@ impl Core {
                 tell: Tell::Stop,
             }),
             (Phase::Starting { .. } | Phase::Running, Some(_)) => self.end(now, grace, out),
+            (Phase::Pausing { .. }, _) => self.finish_unstarted(out),
             _ => {}
         }
     }
@@ -405,7 +413,7 @@ impl Core {
             self.end(now, abort, out);
         }
         if all_gone {
-            self.judge(out);
+            self.judge(now, out);
         }
     }
 
@@ -460,6 +468,10 @@ impl Core {
 
     fn tick(&mut self, now: Time, out: &mut Vec<Action>) {
         let timing = self.setup.timing;
+        if matches!(self.phase, Phase::Pausing { until } if now >= until) {
+            self.phase = Phase::Choosing;
+            out.push(Action::Choose);
+        }
         let Some(attempt) = &self.attempt else {
             return;
         };
@@ -525,7 +537,7 @@ impl Core {
     }
 
     /// Every launcher has ended: nothing of the attempt is alive.
-    fn judge(&mut self, out: &mut Vec<Action>) {
+    fn judge(&mut self, now: Time, out: &mut Vec<Action>) {
         let Some(attempt) = self.attempt.take() else {
             return;
         };
@@ -547,15 +559,21 @@ impl Core {
                 request: self.request,
             },
         );
+        self.alike.count(&verdict, attempt.saved.is_some());
+        let pause = self.alike.pause(self.setup.timing.pause);
         let words = verdict.words.clone();
         out.push(Action::Judge {
             attempt: attempt.number,
             verdict,
         });
         match next {
-            Next::Launch => {
+            Next::Launch if pause.is_zero() => {
                 self.phase = Phase::Choosing;
                 out.push(Action::Choose);
+            }
+            Next::Launch => {
+                self.phase = Phase::Pausing { until: now + pause };
+                out.push(Action::Pause { time: pause });
             }
             Next::LaunchFromBefore => {
                 self.phase = Phase::Choosing;

@@ -124,6 +124,10 @@ pub enum Tell {
 pub enum Action {
     /// Find the newest readable checkpoint and reserve an attempt; answered by [`Event::Chosen`].
     Choose,
+    /// Nothing for so long; then it asks to choose.
+    Pause {
+        time: Duration,
+    },
     Launch {
         attempt: u32,
         parent: Option<Point>,
