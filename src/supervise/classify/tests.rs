@@ -60,7 +60,7 @@ fn the_rank_that_others_blame_is_named() {
     let exit = |ms, rank| sign(ms, rank, Sign::Exited(Status::Code(1)));
     let words = "rank 0 has shown no progress for 30.0 s, noticed in all-reduce (operation 8)";
     let accuser = troubled(exit(5, 1), words, Some(0));
-    let told = verdict(&[accuser.clone()], None);
+    let told = verdict(std::slice::from_ref(&accuser), None);
     assert_eq!(
         told.words,
         "rank 0 on local0 has shown no progress for 30.0 s, noticed in all-reduce (operation 8), says rank 1 at step 37"
