@@ -58,6 +58,32 @@ fn init_writes_a_recipe_that_checks_plans_and_renders_and_never_overwrites() {
 }
 
 #[test]
+fn a_wrong_command_line_is_one_json_document_where_json_is_asked_for() {
+    let desk = tempfile::tempdir().unwrap();
+    for (args, words) in [
+        (
+            &["status", "--nonsense", "--json"][..],
+            "unexpected argument '--nonsense' found",
+        ),
+        (&["--json", "sing"], "unrecognized subcommand 'sing'"),
+        (
+            &["check", "--json"],
+            "required arguments were not provided: <RECIPE>",
+        ),
+        (&["--json"], "a command is missing"),
+    ] {
+        let out = haul(desk.path(), args);
+        assert_eq!(code(&out), 1, "{args:?}");
+        let error = json(&out)["error"].as_str().unwrap().to_owned();
+        assert!(error.contains(words) && !error.contains("Usage"), "{error}");
+    }
+    let out = haul(desk.path(), &["status", "--nonsense", "--", "--json"]);
+    assert_eq!((code(&out), out.stdout.len()), (1, 0));
+    let out = haul(desk.path(), &["completions", "bash", "--json"]);
+    assert!(json(&out)["script"].as_str().unwrap().contains("_haul"));
+}
+
+#[test]
 fn doctor_tells_what_results_are_equal_to_and_on_which_path() {
     let desk = tempfile::tempdir().unwrap();
     let out = haul(desk.path(), &["doctor", "--json"]);
@@ -112,7 +138,24 @@ fn a_run_that_is_all_warm_up_is_warned_about() {
         text(&out.stderr).to_owned()
     };
     assert!(told("7").contains("all 7 steps of the run are warm-up steps"));
-    assert_eq!(told("8"), "");
+    assert!(!told("8").contains("warm-up steps"));
+    for (set, exit, words) in [
+        (
+            "train.schedule.warmup=1000000",
+            0,
+            "its peak is never reached",
+        ),
+        ("train.until={}", 2, "an empty map changes nothing"),
+        ("job.nodes=100000", 2, "job.nodes"),
+    ] {
+        let out = haul(desk.path(), &["check", "recipe.yaml", "--set", set]);
+        assert_eq!(code(&out), exit, "{set}");
+        let told = text(&out.stderr);
+        assert!(
+            told.contains(words) && !told.contains("parallel.data"),
+            "{told}"
+        );
+    }
 }
 
 #[test]

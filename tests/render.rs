@@ -418,6 +418,10 @@ fn control_characters_and_unknown_placeholders_are_refused() {
 fn templates_of_the_user_override_and_cannot_leave_a_value_unquoted() {
     let checked = checked(FOREIGN, "local");
     let desk = tempfile::tempdir().unwrap();
+    for none in [desk.path().to_path_buf(), desk.path().join("gone")] {
+        let error = scripts(&checked, Some(&none)).unwrap_err().to_string();
+        assert!(error.contains("holds no template"), "{error}");
+    }
     let job = desk.path().join("job.sh.tera");
     std::fs::write(
         &job,

@@ -98,7 +98,13 @@ impl Run {
         let attempt_dir = self.path(&format!("run/attempts/{attempt}"));
         let control = attempt_dir.join("control");
         std::fs::create_dir_all(&control).unwrap();
-        std::fs::write(attempt_dir.join("secret"), [attempt as u8; 32]).unwrap();
+        // Ranks meet by it, also those of tests that run at the same time.
+        let mut secret = [attempt as u8; 32];
+        let place = self.dir.path().as_os_str().as_encoded_bytes();
+        for (byte, own) in secret.iter_mut().zip(place.iter().rev()) {
+            *byte ^= own;
+        }
+        std::fs::write(attempt_dir.join("secret"), secret).unwrap();
         let port = master_port();
         let rank = |rank: usize| {
             let mut command = Command::new(std::env::current_exe().unwrap());
@@ -383,6 +389,14 @@ fn a_killed_rank_ends_the_others_with_its_name() {
     let error = String::from_utf8_lossy(&survivor.stderr);
     assert_eq!(survivor.status.code(), Some(1), "{error}");
     assert!(error.contains("rank 0: rank 1 is gone"), "{error}");
+    let last = run.lines(1, 0).pop().unwrap().values.unwrap();
+    assert_eq!(last["peer"], 1);
+    assert!(
+        last["error"]
+            .as_str()
+            .unwrap()
+            .starts_with("rank 1 is gone")
+    );
     // What the last committed manifest names is whole: the run goes on from it.
     let saved = run
         .lines(1, 0)

@@ -142,6 +142,7 @@ fn read(request: &Request, sources: &mut Sources, faults: &mut Vec<Diagnostic>) 
     } = outcome;
     faults.extend(program(&plan));
     faults.extend(warmup(&plan, recipe.train.warmup_steps.at));
+    faults.extend(ramp(&plan, recipe.train.schedule.warmup.at));
     Some(Checked {
         plan,
         root,
@@ -333,6 +334,20 @@ fn warmup(plan: &Plan, at: Option<Span>) -> Option<Diagnostic> {
         Diagnostic::warning("warmup", words)
             .at(at, "")
             .help("set `train.warmup_steps` to less than the run has steps")
+    })
+}
+
+/// A learning rate that the run ends too early to reach.
+fn ramp(plan: &Plan, at: Option<Span>) -> Option<Diagnostic> {
+    let warmup = plan.train_config.as_ref()?.train.schedule.warmup;
+    let total = super::view::total_steps(plan)?;
+    (warmup >= total).then(|| {
+        let words = format!(
+            "the learning rate warms up over {warmup} steps, but the run has {total}, so its peak is never reached"
+        );
+        Diagnostic::warning("warmup", words)
+            .at(at, "")
+            .help("set `train.schedule.warmup` to less than the run has steps")
     })
 }
 

@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::scheduler::JobState;
 use crate::store::journal::{self, Class, Entry, Event};
 use crate::store::tail::{Tail, newest_lines};
-use crate::store::{RunDir, StoreError};
+use crate::store::{RunDir, StoreError, checkpoints};
 use crate::ui::progress::RunBar;
 use anyhow::Context;
 use haul_runtime::contract::metrics::{Kind, Line};
@@ -303,10 +303,7 @@ fn words(event: &Event) -> Option<String> {
             nodes.join(", ")
         ),
         Event::Saved { step, .. } => format!("checkpoint at step {step}"),
-        Event::Unreadable { at, reason } => format!(
-            "the checkpoint of step {} (attempt {}) is not used: {reason}",
-            at.step, at.attempt
-        ),
+        Event::Unreadable { at, reason } => checkpoints::refused(*at, reason),
         Event::Judged { verdict, .. } if verdict.class == Class::Done => return None,
         Event::Judged { attempt, verdict } => format!("attempt {attempt} ended: {}", verdict.words),
         Event::Tombstone { reason } => reason.clone(),

@@ -4,13 +4,15 @@ use super::view;
 use crate::plan::{Plan, Program, SchedulerKind};
 use crate::report::records::Sampled;
 use crate::store::checkpoints::{directory, search};
-use crate::store::{RunDir, journal, publish};
+use crate::store::journal::{self, Entry, Event};
+use crate::store::{RunDir, publish};
 use anyhow::{Context, ensure};
 use haul_runtime::contract::checkpoint::Point;
+use haul_runtime::contract::exit;
 use std::ffi::OsString;
 use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the sample at the end of a run may take.
@@ -37,10 +39,12 @@ pub struct Found {
     pub directory: PathBuf,
 }
 
-/// The newest checkpoint of the lineage of `run`, or the one of `step`. Ones that are not whole are passed over and told in `refused`.
-pub fn checkpoint(
+/// The newest checkpoint of the lineage of `run`, or the one of `step`. Ones that are not whole are passed over and told in
+/// `refused`, those in `unreadable` without a word.
+fn checkpoint(
     run: &RunDir,
     step: Option<u64>,
+    unreadable: &[Point],
     refused: &mut Vec<String>,
 ) -> anyhow::Result<Found> {
     let (_, plan) = newest_plan(run)?;
@@ -50,7 +54,17 @@ pub fn checkpoint(
         run.id(),
         run.path().join("checkpoints").display()
     );
-    let (entries, _) = journal::read(run)?;
+    let (mut entries, _) = journal::read(run)?;
+    entries.extend(unreadable.iter().map(|at| Entry {
+        epoch: 0,
+        seq: 0,
+        time: String::new(),
+        role: String::new(),
+        event: Event::Unreadable {
+            at: *at,
+            reason: String::new(),
+        },
+    }));
     let found = search(run, &entries, step);
     for (at, why) in &found.refused {
         refused.push(format!("{}: {why}", directory(run, *at).display()));
@@ -125,23 +139,59 @@ fn binary(run: &RunDir) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Starts the worker and waits; its words go to this process's standard output.
-pub fn sample(run: &RunDir, found: &Found, wish: &Wish) -> anyhow::Result<ExitStatus> {
-    let mut command = command(run, found, wish)?;
-    command
-        .status()
-        .with_context(|| format!("cannot start {}", command.get_program().display()))
-}
-
-/// The same, with what the worker writes in hand; bytes that are no UTF-8 are replaced.
-pub fn text(run: &RunDir, found: &Found, wish: &Wish) -> anyhow::Result<(ExitStatus, String)> {
-    let mut command = command(run, found, wish)?;
-    let output = command
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("cannot start {}", command.get_program().display()))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok((output.status, text))
+/// Writes with the newest checkpoint that can be read, or with that of `step`; `tell` hears which one is used and which are not.
+/// The text goes to this process's standard output, or is returned where it shall be `held`.
+pub fn sample(
+    run: &RunDir,
+    step: Option<u64>,
+    wish: &Wish,
+    held: bool,
+    tell: &mut dyn FnMut(&str),
+) -> anyhow::Result<(Point, Option<String>)> {
+    let mut unreadable = Vec::new();
+    let mut told = Vec::new();
+    loop {
+        let mut refused = Vec::new();
+        let found = checkpoint(run, step, &unreadable, &mut refused);
+        for words in refused {
+            if !told.contains(&words) {
+                tell(&format!("warning: checkpoint passed over: {words}"));
+                told.push(words);
+            }
+        }
+        let found = found?;
+        tell(&format!(
+            "{}: checkpoint of step {} (attempt {})",
+            run.id(),
+            found.at.step,
+            found.at.attempt
+        ));
+        let mut command = command(run, &found, wish)?;
+        // Its errors pass through; bytes of its text that are no UTF-8 are replaced.
+        command.stderr(Stdio::inherit());
+        if !held {
+            command.stdout(Stdio::inherit());
+        }
+        let output = command
+            .output()
+            .with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        // It loads before it writes, so nothing of this checkpoint stands anywhere.
+        if output.status.code() == Some(exit::BAD_CHECKPOINT) {
+            tell(&format!(
+                "warning: checkpoint passed over: {} is unreadable, as told above",
+                found.directory.display()
+            ));
+            unreadable.push(found.at);
+            continue;
+        }
+        ensure!(
+            output.status.success(),
+            "the worker ended with {}; what it said stands above",
+            output.status
+        );
+        let text = held.then(|| String::from_utf8_lossy(&output.stdout).into_owned());
+        return Ok((found.at, text));
+    }
 }
 
 /// Some lines of the newest checkpoint, kept in report/sample.json. Absent for what has no text: programs of others, tokens that
@@ -156,7 +206,7 @@ pub fn keep(run: &RunDir) -> anyhow::Result<Option<Sampled>> {
     if plan.program != Program::Bundled || !bytes || !local {
         return Ok(None);
     }
-    let found = checkpoint(run, None, &mut Vec::new())?;
+    let found = checkpoint(run, None, &[], &mut Vec::new())?;
     let path = run.sample();
     let kept = std::fs::read(&path).ok();
     if let Some(kept) = kept.and_then(|text| serde_json::from_slice::<Sampled>(&text).ok())
@@ -217,7 +267,7 @@ fn output(mut child: Child, patience: Duration) -> anyhow::Result<String> {
 mod tests {
     use super::*;
     use crate::store::Root;
-    use crate::store::journal::{Event, Journal};
+    use crate::store::journal::Journal;
     use haul_runtime::contract::checkpoint::{FileEntry, MANIFEST, SCHEMA};
 
     /// A run of two attempts, the second from step 20 of the first, with checkpoints at (attempt, step).
@@ -267,7 +317,7 @@ mod tests {
 
     fn found(run: &RunDir, step: Option<u64>) -> (Option<(u32, u64)>, usize) {
         let mut refused = Vec::new();
-        let found = checkpoint(run, step, &mut refused).ok();
+        let found = checkpoint(run, step, &[], &mut refused).ok();
         (found.map(|f| (f.at.attempt, f.at.step)), refused.len())
     }
 
@@ -294,9 +344,43 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_that_its_worker_cannot_read_leads_to_the_one_before() {
+        let (root, run) = run(&[(1, 20), (2, 30), (2, 40)]);
+        std::fs::create_dir_all(root.path().join("bin")).unwrap();
+        let binary = root.path().join("bin/abc");
+        // The argument behind --load decides.
+        let worker = "#!/bin/sh\ncase \"$*\" in *step-30*) echo words;; *) exit 76;; esac\n";
+        std::fs::write(&binary, worker).unwrap();
+        let all = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&binary, all).unwrap();
+        std::fs::write(run.provenance(), r#"{"binary": "/gone/bin/abc"}"#).unwrap();
+        let wish = Wish {
+            prompt: "x".into(),
+            tokens: 5,
+            temperature: 0.5,
+            top_k: 3,
+            seed: 9,
+        };
+        let mut told = Vec::new();
+        let mut tell = |words: &str| told.push(words.to_owned());
+        let (at, text) = sample(&run, None, &wish, true, &mut tell).unwrap();
+        assert_eq!((at.step, text.as_deref()), (30, Some("words\n")));
+        let error = sample(&run, Some(40), &wish, true, &mut tell).unwrap_err();
+        assert!(
+            error.to_string().contains("no checkpoint of step 40"),
+            "{error}"
+        );
+        assert!(told[1].contains("step-40 is unreadable"), "{told:?}");
+        assert!(
+            told[2].contains("checkpoint of step 30 (attempt 2)"),
+            "{told:?}"
+        );
+    }
+
+    #[test]
     fn the_runs_own_binary_gets_the_wish_unchanged() {
         let (root, run) = run(&[(2, 40)]);
-        let at = checkpoint(&run, None, &mut Vec::new()).unwrap();
+        let at = checkpoint(&run, None, &[], &mut Vec::new()).unwrap();
         let binary = root.path().join("bin/abc");
         std::fs::create_dir_all(root.path().join("bin")).unwrap();
         std::fs::write(&binary, "").unwrap();
@@ -338,7 +422,7 @@ mod tests {
             command: vec!["true".into()],
         };
         std::fs::write(run.plan(1), serde_json::to_vec(&plan).unwrap()).unwrap();
-        let error = checkpoint(&run, None, &mut Vec::new()).unwrap_err();
+        let error = checkpoint(&run, None, &[], &mut Vec::new()).unwrap_err();
         assert!(error.to_string().contains("of its own"), "{error}");
         assert_eq!(keep(&run).unwrap(), None);
     }

@@ -5,7 +5,7 @@ use super::view::{self, Seen, View};
 use crate::report::attempts::ORPHANED;
 use crate::scheduler::JobState;
 use crate::store::journal::Event;
-use crate::store::{Root, RunDir, StoreError, select};
+use crate::store::{Root, RunDir, StoreError, checkpoints, select};
 use crate::ui::style::{Style, visible};
 use crate::ui::table::Table;
 use crate::ui::units;
@@ -139,6 +139,12 @@ pub fn details_text(run: &RunDir, seen: &Seen, width: Option<usize>, style: Styl
     if !attempts.rows.is_empty() {
         text.push('\n');
         text.push_str(&attempts.render(width, style));
+    }
+    for entry in &seen.entries {
+        if let Event::Unreadable { at, reason } = &entry.event {
+            let words = visible(&checkpoints::refused(*at, reason));
+            text.push_str(&format!("\n{words}\n"));
+        }
     }
     if seen.damaged > 0 {
         text.push_str(&format!(

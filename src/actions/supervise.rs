@@ -34,6 +34,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 
 /// How often deadlines are looked at.
@@ -191,8 +192,8 @@ impl Shell {
                     say("the time limit is near, the program is asked to save and leave");
                     self.handle(Event::Request(Request::Limit)).await?;
                 }
-                _ = signals.terminate.recv() => self.terminated().await?,
-                _ = signals.interrupt.recv() => self.terminated().await?,
+                _ = signals.terminate.recv() => self.terminated(SignalKind::terminate()).await?,
+                _ = signals.interrupt.recv() => self.terminated(SignalKind::interrupt()).await?,
                 _ = signals.hangup.recv() => {}
             }
         }
@@ -281,6 +282,10 @@ impl Shell {
     async fn carry_out(&mut self, action: Action) -> anyhow::Result<Vec<Event>> {
         match action {
             Action::Choose => return Ok(vec![self.choose()]),
+            Action::Pause { time } => say(&format!(
+                "failed as before; the next attempt starts in {} s",
+                time.as_secs_f64()
+            )),
             Action::Launch { attempt, parent } => return self.launch(attempt, parent).await,
             Action::TellAll { tell, .. } => {
                 if let Some(live) = &self.live {
@@ -518,7 +523,14 @@ impl Shell {
     ) -> anyhow::Result<()> {
         self.live = None;
         record::judge(&self.site.run, attempt, &mut verdict)?;
-        self.said = verdict.log.last().cloned();
+        // The verdict's words may hold it, then without the rank at its begin.
+        let said = |line: &&String| {
+            let rest = line
+                .split_once(": ")
+                .map_or(line.as_str(), |(_, rest)| rest);
+            !verdict.words.contains(rest)
+        };
+        self.said = verdict.log.last().filter(said).cloned();
         say(&format!("attempt {attempt}: {}", verdict.words));
         self.journal.append(Entry_::Judged { attempt, verdict })?;
         Ok(())

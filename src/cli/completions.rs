@@ -11,10 +11,21 @@ pub struct Command {
 }
 
 impl Command {
-    pub(super) fn run(self, _global: &Global) -> anyhow::Result<Exit> {
+    pub(super) fn run(self, global: &Global) -> anyhow::Result<Exit> {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "haul", &mut script);
-        crate::ui::print(&String::from_utf8_lossy(&script))?;
+        let script = String::from_utf8_lossy(&script);
+        match global.json {
+            true => {
+                let document = serde_json::json!({
+                    "schema": "haul.completions/1",
+                    "shell": self.shell.to_string(),
+                    "script": script,
+                });
+                crate::ui::print(&format!("{document:#}\n"))?;
+            }
+            false => crate::ui::print(&script)?,
+        }
         Ok(Exit::Done)
     }
 }

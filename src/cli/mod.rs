@@ -131,6 +131,10 @@ pub fn main() -> std::process::ExitCode {
         }
         Err(error) => {
             let usage = error.use_stderr();
+            let arguments = std::env::args_os().take_while(|argument| argument != "--");
+            if usage && arguments.into_iter().any(|argument| argument == "--json") {
+                tell_json(&usage_words(&error), &[]);
+            }
             // Nothing to do when the terminal is gone.
             let _ = error.print();
             return if usage {
@@ -167,18 +171,39 @@ pub fn main() -> std::process::ExitCode {
         Ok(exit) => exit.into(),
         Err(error) => {
             if global.json {
-                let document = serde_json::json!({
-                    "schema": "haul.error/1",
-                    "error": error.to_string(),
-                    "causes": error.chain().skip(1).map(ToString::to_string).collect::<Vec<_>>(),
-                });
-                // The exit code tells a reader that has gone.
-                let _ = crate::ui::print(&format!("{document:#}\n"));
+                let causes: Vec<String> = error.chain().skip(1).map(ToString::to_string).collect();
+                tell_json(&error.to_string(), &causes);
             }
             crate::ui::error(&error);
             Exit::of(&error).into()
         }
     }
+}
+
+/// An error as the one JSON document.
+fn tell_json(error: &str, causes: &[String]) {
+    let document = serde_json::json!({
+        "schema": "haul.error/1",
+        "error": error,
+        "causes": causes,
+    });
+    // The exit code tells a reader that has gone.
+    let _ = crate::ui::print(&format!("{document:#}\n"));
+}
+
+/// What is wrong with the command line, without usage and advice.
+fn usage_words(error: &clap::Error) -> String {
+    use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingSubcommand};
+    if matches!(
+        error.kind(),
+        DisplayHelpOnMissingArgumentOrSubcommand | MissingSubcommand
+    ) {
+        return "a command is missing; haul --help lists them".into();
+    }
+    let text = error.render().to_string();
+    let words = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = words.split_whitespace().collect();
+    words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
 #[cfg(test)]

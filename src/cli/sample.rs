@@ -49,18 +49,6 @@ impl Command {
             self.temperature
         );
         let run = super::status::run(global, &self.run)?;
-        let mut refused = Vec::new();
-        let found = sample::checkpoint(&run, self.checkpoint, &mut refused);
-        for words in &refused {
-            ui::say(&format!("warning: checkpoint passed over: {words}"));
-        }
-        let found = found?;
-        ui::say(&format!(
-            "{}: checkpoint of step {} (attempt {})",
-            run.id(),
-            found.at.step,
-            found.at.attempt
-        ));
         let wish = Wish {
             prompt: self.prompt,
             tokens: self.tokens,
@@ -68,22 +56,13 @@ impl Command {
             top_k: self.top_k,
             seed: self.seed,
         };
-        let (status, text) = match global.json {
-            true => {
-                let (status, text) = sample::text(&run, &found, &wish)?;
-                (status, Some(text))
-            }
-            false => (sample::sample(&run, &found, &wish)?, None),
-        };
-        anyhow::ensure!(
-            status.success(),
-            "the worker ended with {status}; what it said stands above"
-        );
+        let mut tell = |words: &str| ui::say(words);
+        let (at, text) = sample::sample(&run, self.checkpoint, &wish, global.json, &mut tell)?;
         if let Some(text) = text {
             let document = json!({
                 "schema": "haul.sample/1",
                 "run": run.id(),
-                "checkpoint": found.at,
+                "checkpoint": at,
                 "prompt": wish.prompt,
                 "seed": wish.seed,
                 "text": text,

@@ -181,6 +181,14 @@ fn parse_set(
         return None;
     };
     let value = yaml::parse_value(sources, source, equals + 1, Origin::Set, faults)?;
+    if matches!(&value.value, Value::Map(entries) if entries.is_empty()) {
+        faults.push(
+            Diagnostic::error("set", "an empty map changes nothing")
+                .at(value.span, "")
+                .help("name a key in it, for example --set train.until.steps=50"),
+        );
+        return None;
+    }
     let mut node = value;
     let mut end = equals;
     for part in set[..equals].rsplit('.') {

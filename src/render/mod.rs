@@ -74,6 +74,8 @@ pub enum RenderError {
     },
     #[error("`{0}` cannot be the name of a variable in a script")]
     Variable(String),
+    #[error("{} holds no template: it is not there, or has none of {names}", .directory.display())]
+    NoTemplate { directory: PathBuf, names: String },
     #[error("the template {} cannot be read: {source}", .path.display())]
     TemplateFile {
         path: PathBuf,

@@ -34,6 +34,18 @@ impl Templates {
     }
 
     fn load(directory: Option<&Path>) -> Result<Templates, RenderError> {
+        let held = |directory: &Path| {
+            EMBEDDED
+                .iter()
+                .any(|(name, _)| directory.join(name).exists())
+        };
+        if let Some(directory) = directory.filter(|directory| !held(directory)) {
+            let names: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+            return Err(RenderError::NoTemplate {
+                directory: directory.to_path_buf(),
+                names: names.join(", "),
+            });
+        }
         let mut templates = Templates {
             shell: engine(|text, out| out.write_all(quote::shell(text).as_bytes())),
             sbatch: engine(|text, out| out.write_all(quote::sbatch(text).as_bytes())),

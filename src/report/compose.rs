@@ -7,6 +7,7 @@ mod time;
 
 use super::attempts::outcome_word;
 use super::document::{Block, Document, Figure, Tone};
+use super::gaps;
 use super::summary::Summary;
 use crate::store::journal::Outcome;
 use crate::ui::units;
@@ -88,7 +89,15 @@ fn tiles(summary: &Summary) -> Vec<Figure> {
     let tokens = progress
         .tokens
         .map(|n| format!("{} tokens", units::count(n as f64)));
-    let of: Vec<String> = [planned, tokens].into_iter().flatten().collect();
+    let missing = match gaps::count(&progress.missing) {
+        0 => None,
+        n => Some(format!("{} not on record", units::grouped(n))),
+    };
+    let steps = match (progress.last, &missing) {
+        (None, Some(_)) => UNKNOWN.into(),
+        (last, _) => units::grouped(last.unwrap_or(0)),
+    };
+    let of: Vec<String> = [planned, missing, tokens].into_iter().flatten().collect();
     let speed = summary.speed.as_ref();
     let step_time = speed.map(|s| format!("{} a step", units::duration(s.step_seconds.median)));
     let fastness = match (speed, speed.and_then(|s| s.tokens_per_second)) {
@@ -107,7 +116,7 @@ fn tiles(summary: &Summary) -> Vec<Figure> {
     let time = &summary.time;
     let mut tiles = vec![
         Figure::new(label, or_unknown(value, units::loss)).note(note),
-        Figure::new("steps", units::grouped(progress.last.unwrap_or(0))).note(of.join(", ")),
+        Figure::new("steps", steps).note(of.join(", ")),
         fastness,
     ];
     if peak.is_some() || flops.is_some() {

@@ -69,7 +69,8 @@ pub enum Block {
 /// Loss over steps.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LossChart {
-    pub train: Vec<(f64, f64)>,
+    /// In parts between which no step is on record.
+    pub train: Vec<Vec<(f64, f64)>>,
     pub validation: Vec<(f64, f64)>,
     pub abandoned: Vec<Vec<(f64, f64)>>,
     /// Of the loss; empty when unknown.

@@ -84,6 +84,12 @@ impl Lineage {
             .is_some_and(|(first, last)| (*first..=*last).contains(&step))
     }
 
+    /// The step of the checkpoint that `attempt` of the lineage began with.
+    pub fn begins(&self, attempt: u32) -> Option<u64> {
+        let (first, _) = self.ranges.get(&attempt)?;
+        first.checked_sub(1).filter(|step| *step > 0)
+    }
+
     /// Steps from which an attempt of the lineage went on, with that attempt.
     pub fn resumes(&self) -> impl Iterator<Item = (u32, u64)> {
         self.ranges

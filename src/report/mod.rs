@@ -6,6 +6,7 @@
 pub mod attempts;
 pub mod compose;
 pub mod document;
+pub mod gaps;
 pub mod html;
 pub mod json;
 pub mod ledger;

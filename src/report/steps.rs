@@ -2,6 +2,7 @@
 
 use super::lineage::Lineage;
 use super::records::Records;
+use haul_runtime::contract::Until;
 use haul_runtime::contract::metrics::{Kind, Line};
 use std::collections::BTreeMap;
 
@@ -65,8 +66,13 @@ impl Step {
 impl Steps {
     pub fn of(records: &Records, lineage: &Lineage) -> Steps {
         let mut all = Steps::default();
+        let config = records.plan().and_then(|plan| plan.train_config.as_ref());
+        let planned = match config.map(|config| config.train.until) {
+            Some(Until::Steps(n)) => n,
+            _ => u64::MAX,
+        };
         for (number, attempt) in &records.attempts {
-            all.take_attempt(*number, &attempt.lines, lineage);
+            all.take_attempt(*number, &attempt.lines, lineage, planned);
         }
         all
     }
@@ -76,7 +82,7 @@ impl Steps {
         self.steps.iter().filter(|s| s.kept)
     }
 
-    fn take_attempt(&mut self, attempt: u32, lines: &[Line], lineage: &Lineage) {
+    fn take_attempt(&mut self, attempt: u32, lines: &[Line], lineage: &Lineage, planned: u64) {
         let mut seen: BTreeMap<(Kind, u64), usize> = BTreeMap::new();
         let mut conflicts = 0;
         let mut merged: Vec<Line> = Vec::new();
@@ -97,6 +103,11 @@ impl Steps {
             self.warnings.push(format!(
                 "attempt {attempt}: {conflicts} lines say something else about a step than the line before them; the first counts"
             ));
+        }
+        for (at, words) in misplaced(&merged, planned).into_iter().rev() {
+            self.warnings
+                .push(format!("attempt {attempt}: {words}; left out"));
+            merged.remove(at);
         }
         let mut before: Option<(u64, Option<f64>)> = None;
         for line in merged {
@@ -142,6 +153,34 @@ impl Steps {
             }
         }
     }
+}
+
+/// Lines whose step cannot be right, by their index: steps of an attempt are written in order and end with the plan.
+fn misplaced(lines: &[Line], planned: u64) -> Vec<(usize, String)> {
+    let steps: Vec<(usize, u64)> = lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| matches!(line.kind, Kind::Step | Kind::Skip))
+        .filter_map(|(at, line)| Some((at, line.step?)))
+        .collect();
+    let mut found = Vec::new();
+    for (i, &(at, step)) in steps.iter().enumerate() {
+        let before = i.checked_sub(1).map_or(0, |i| steps[i].1);
+        let after = steps.get(i + 1).map(|next| next.1);
+        let fits = |next: u64| before >= next || (before <= step && step < next);
+        if step > planned {
+            found.push((
+                at,
+                format!("a line of step {step}, beyond the planned {planned}"),
+            ));
+        } else if let Some(next) = after.filter(|next| !fits(*next)) {
+            found.push((
+                at,
+                format!("a line of step {step} stands between those of {before} and {next}"),
+            ));
+        }
+    }
+    found
 }
 
 /// Adds to `first` what only `second` knows; true when they disagree on a loss or a time.

@@ -1,6 +1,7 @@
 //! From records to figures: a pure function. Absent is unknown; no figure is guessed.
 
 use super::attempts::{self, Attempt, State};
+use super::gaps::{self, Gap};
 use super::ledger::Ledger;
 use super::lineage::Lineage;
 use super::loss::{self, Loss};
@@ -9,6 +10,8 @@ use super::records::{Records, Sampled};
 use super::setup::{self, Setup};
 use super::speed::{self, Speed};
 use super::steps::Steps;
+use crate::store::checkpoints::refused;
+use crate::store::journal::Event;
 use serde::Serialize;
 
 pub const SCHEMA: &str = "haul.report/1";
@@ -56,6 +59,8 @@ pub struct Progress {
     pub tokens: Option<u64>,
     pub skipped: usize,
     pub lost: usize,
+    /// Ranges of valid steps without a record, both ends included.
+    pub missing: Vec<Gap>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -65,6 +70,8 @@ pub struct Checkpoints {
     pub last_step: Option<u64>,
     pub bytes: Option<u64>,
     pub mean_seconds: Option<f64>,
+    /// Those that were not used, in words with the reason.
+    pub refused: Vec<String>,
 }
 
 impl Summary {
@@ -85,6 +92,8 @@ impl Summary {
             );
         }
         warnings.extend(steps.warnings.iter().cloned());
+        let missing = gaps::gaps(records, &lineage, &steps);
+        warnings.extend(gaps::words(&missing));
         warnings.extend(time.warnings.iter().cloned());
         let share = speed.as_ref().ok().and_then(|s| s.gemm_share_causal);
         if share.is_some_and(|share| share > 1.0) {
@@ -105,13 +114,13 @@ impl Summary {
             run: records.id.clone(),
             name: records.plan().map(|plan| plan.name.clone()),
             state: attempts::state(records, &steps),
-            steps: progress(records, &steps, &setup),
+            steps: progress(records, &steps, &setup, missing),
             loss: loss::loss(records, &lineage, &steps),
             no_speed: speed.as_ref().err().cloned(),
             speed: speed.ok(),
             attempts: attempts::attempts(records, &lineage, &steps),
             notes: notes(&steps),
-            checkpoints: checkpoints(&steps),
+            checkpoints: checkpoints(records, &steps),
             // A run that was resumed since has gone on from what wrote it, or from before.
             sample: records
                 .sample
@@ -138,7 +147,7 @@ fn notes(steps: &Steps) -> Vec<Note> {
     notes.collect()
 }
 
-fn progress(records: &Records, steps: &Steps, setup: &Setup) -> Progress {
+fn progress(records: &Records, steps: &Steps, setup: &Setup, missing: Vec<Gap>) -> Progress {
     let newest = steps.kept().max_by_key(|s| s.step);
     let config = records.plan().and_then(|plan| plan.train_config.as_ref());
     Progress {
@@ -149,12 +158,21 @@ fn progress(records: &Records, steps: &Steps, setup: &Setup) -> Progress {
             .or_else(|| newest?.step.checked_mul(config?.tokens_per_step())),
         skipped: steps.kept().filter(|s| s.skipped).count(),
         lost: steps.steps.iter().filter(|s| !s.kept).count(),
+        missing,
     }
 }
 
-fn checkpoints(steps: &Steps) -> Checkpoints {
+fn checkpoints(records: &Records, steps: &Steps) -> Checkpoints {
     let seconds: Vec<f64> = steps.saves.iter().filter_map(|s| s.line.seconds).collect();
+    let refused = records
+        .entries
+        .iter()
+        .filter_map(|entry| match &entry.event {
+            Event::Unreadable { at, reason } => Some(refused(*at, reason)),
+            _ => None,
+        });
     Checkpoints {
+        refused: refused.collect(),
         saved: steps.saves.len(),
         last_step: steps.saves.iter().filter(|s| s.kept).map(|s| s.step).max(),
         bytes: steps.saves.iter().rev().find_map(|s| s.line.bytes),

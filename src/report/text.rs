@@ -212,11 +212,11 @@ impl Text {
                 marker: None,
             })
             .collect();
-        series.push(Series {
-            points: &chart.train,
+        series.extend(chart.train.iter().map(|points| Series {
+            points,
             paint: Style::cyan,
             marker: None,
-        });
+        }));
         series.push(Series {
             points: &chart.validation,
             paint: Style::yellow,

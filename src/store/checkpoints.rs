@@ -5,6 +5,7 @@ use super::journal::{Entry, Event};
 use haul_runtime::contract::checkpoint::{MANIFEST, Manifest, Point};
 use haul_runtime::contract::resume::{lineage, newest};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
 /// What the search found.
@@ -50,10 +51,15 @@ pub fn search(run: &RunDir, journal: &[Entry], step: Option<u64>) -> Found {
         };
     };
     let ancestors = lineage(head, |attempt| parents.get(&attempt).copied().flatten());
-    let candidates: Vec<Point> = ancestors
+    let mut candidates: Vec<Point> = ancestors
         .iter()
         .flat_map(|ancestor| points(run, ancestor.attempt))
         .collect();
+    // Saves that the journal tells of and that are torn now are told; older ones may have been tidied away.
+    let told = newest(&saved, &ancestors, &unreadable);
+    let torn = |(i, at): &(usize, Point)| *i == 0 || directory(run, *at).exists();
+    let told = told.into_iter().enumerate().filter(torn);
+    candidates.extend(told.map(|(_, at)| at));
     // What the journal knows and the directory has no more existed as well.
     saved.extend(&candidates);
     saved.extend(&unreadable);
@@ -109,11 +115,24 @@ pub fn directory(run: &RunDir, at: Point) -> PathBuf {
         .join(format!("step-{}", at.step))
 }
 
+/// What is told of a checkpoint that was refused.
+pub fn refused(at: Point, reason: &str) -> String {
+    format!(
+        "the checkpoint of step {} (attempt {}) is not used: {reason}",
+        at.step, at.attempt
+    )
+}
+
 /// Checks manifest and sizes; contents are checked by the ranks that load them.
 fn check(run: &RunDir, at: Point) -> Result<(), String> {
     let directory = directory(run, at);
-    let text = std::fs::read_to_string(directory.join(MANIFEST))
-        .map_err(|e| format!("its manifest cannot be read: {e}"))?;
+    let text = std::fs::read_to_string(directory.join(MANIFEST)).map_err(|e| {
+        match (e.kind(), directory.exists()) {
+            (ErrorKind::NotFound, true) => "its manifest is missing".to_owned(),
+            (ErrorKind::NotFound, false) => "its directory is gone".to_owned(),
+            _ => format!("its manifest cannot be read: {e}"),
+        }
+    })?;
     let manifest =
         Manifest::parse(&text).map_err(|reason| format!("its manifest is refused: {reason}"))?;
     if manifest.point() != at {

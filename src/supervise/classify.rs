@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Evidence later than this after the first is a consequence.
 pub const WINDOW: Duration = Duration::from_secs(1);
+/// Characters that a verdict keeps of what a rank said.
+const WORDS: usize = 240;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +61,23 @@ pub struct Evidence {
     /// Last step of the rank, or of any rank.
     pub step: Option<u64>,
     pub sign: Sign,
+    /// What the rank itself said before.
+    pub trouble: Option<Trouble>,
+}
+
+/// Why a rank failed, in its own words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    pub words: String,
+    /// The other rank that is to blame.
+    pub peer: Option<Peer>,
+}
+
+/// A rank and its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    pub rank: usize,
+    pub node: String,
 }
 
 /// What was asked of the attempt from outside.
@@ -70,8 +89,8 @@ pub enum Request {
     Limit,
     /// Leave at once: a person cancels the run.
     Cancel,
-    /// Leave at once: SIGTERM.
-    Terminate,
+    /// Leave at once: the supervisor got this signal.
+    Terminate(i32),
 }
 
 /// All that decides a verdict.
@@ -133,11 +152,12 @@ pub fn classify(account: &Account<'_>) -> Verdict {
         Some(Request::Cancel) => {
             return plain(Class::Cancelled, format!("cancelled{}", at_step(step)));
         }
-        Some(Request::Terminate) if account.evidence.is_empty() => {
+        Some(Request::Terminate(signal)) if account.evidence.is_empty() => {
             return plain(
                 Class::Failed,
                 format!(
-                    "ended by SIGTERM to the supervisor{}, nothing saved on the way",
+                    "ended by {} to the supervisor{}, nothing saved on the way",
+                    signal_name(signal),
                     at_step(step)
                 ),
             );
@@ -161,10 +181,61 @@ pub fn classify(account: &Account<'_>) -> Verdict {
 /// The evidence that explains the others.
 fn culprit(evidence: &[Evidence]) -> Option<&Evidence> {
     let first = evidence.iter().map(|e| e.at).min()?;
-    evidence
-        .iter()
-        .filter(|e| e.at <= first + WINDOW)
-        .max_by_key(|e| (weight(&e.sign), std::cmp::Reverse(e.at)))
+    let near = || evidence.iter().filter(|e| e.at <= first + WINDOW);
+    let worst = near().max_by_key(|e| (weight(&e.sign), std::cmp::Reverse(e.at)))?;
+    // A rank that blames another is believed, and what is known of that one says more.
+    let Some(peer) = blamed(worst) else {
+        return Some(worst);
+    };
+    let own = near().filter(|e| e.rank == Some(peer.rank) && blamed(e).is_none());
+    own.max_by_key(|e| (weight(&e.sign), std::cmp::Reverse(e.at)))
+        .or(Some(worst))
+}
+
+/// The rank that a failed one holds to be the cause.
+fn blamed(evidence: &Evidence) -> Option<&Peer> {
+    match evidence.sign {
+        Sign::Exited(Status::Code(code))
+            if matches!(TrainerExit::from(code), TrainerExit::Failed(_)) =>
+        {
+            evidence.trouble.as_ref()?.peer.as_ref()
+        }
+        _ => None,
+    }
+}
+
+/// Of a rank that others blame and of which nothing else is known.
+fn told_by(evidence: &Evidence, peer: &Peer, step: Option<u64>) -> Verdict {
+    let said = evidence.trouble.as_ref().map_or("", |t| &t.words);
+    let what = match said.strip_prefix(&format!("rank {} ", peer.rank)) {
+        Some(what) => short(what),
+        None => format!("failed ({})", short(said)),
+    };
+    let by = evidence.rank.unwrap_or_default();
+    Verdict {
+        class: Class::Failed,
+        words: format!(
+            "rank {} on {} {what}, says rank {by}{}",
+            peer.rank,
+            peer.node,
+            at_step(step)
+        ),
+        rank: Some(peer.rank),
+        node: Some(peer.node.clone()),
+        code: None,
+        signal: None,
+        step,
+        log: Vec::new(),
+    }
+}
+
+/// One line of at most [`WORDS`] characters.
+fn short(words: &str) -> String {
+    let line: String = words.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(WORDS) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
 }
 
 /// Causes weigh more than what follows from them.
@@ -183,6 +254,9 @@ fn weight(sign: &Sign) -> u8 {
 
 fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
     let step = evidence.step.or(account.step);
+    if let Some(peer) = blamed(evidence) {
+        return told_by(evidence, peer, step);
+    }
     let node = evidence.node.as_deref();
     let who = match evidence.rank {
         Some(rank) => format!(
@@ -192,23 +266,27 @@ fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
         None => format!("node {}", node.unwrap_or("?")),
     };
     let at = at_step(step);
+    let said = match &evidence.trouble {
+        Some(trouble) => format!(": {}", short(&trouble.words)),
+        None => String::new(),
+    };
     let (class, words, status) = match &evidence.sign {
         Sign::Exited(Status::Code(code)) => match TrainerExit::from(*code) {
             TrainerExit::BadCheckpoint if account.loaded => (
                 Class::BadCheckpoint,
-                format!("{who} says that its checkpoint is unreadable (exit code 76)"),
+                format!("{who} says that its checkpoint is unreadable (exit code 76){said}"),
                 Some(Status::Code(*code)),
             ),
             TrainerExit::BadCheckpoint => (
                 Class::Failed,
                 format!(
-                    "{who} says that its checkpoint is unreadable (exit code 76), but it was given none"
+                    "{who} says that its checkpoint is unreadable (exit code 76), but it was given none{said}"
                 ),
                 Some(Status::Code(*code)),
             ),
             TrainerExit::Never => (
                 Class::Never,
-                format!("{who} asks not to be started again (exit code 93){at}"),
+                format!("{who} asks not to be started again (exit code 93){at}{said}"),
                 Some(Status::Code(*code)),
             ),
             // Another attempt would find the same.
@@ -221,7 +299,7 @@ fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
             ),
             _ => (
                 Class::Failed,
-                format!("{who} exited with code {code}{at}"),
+                format!("{who} exited with code {code}{at}{said}"),
                 Some(Status::Code(*code)),
             ),
         },
@@ -238,6 +316,14 @@ fn accuse(evidence: &Evidence, account: &Account<'_>) -> Verdict {
                 signal_name(*signal)
             ),
             Some(*status),
+        ),
+        // A shim leaves like this only when its program has ended, which it would have told.
+        Sign::ShimGone(Status::Code(code @ (0 | 75))) => (
+            Class::Failed,
+            format!(
+                "the connection to {who} was lost{at}; its program ended unheard, with code {code}"
+            ),
+            Some(Status::Code(*code)),
         ),
         Sign::ShimGone(Status::Code(code)) => (
             Class::Failed,
@@ -327,148 +413,4 @@ pub fn signal_name(signal: i32) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sign(ms: u64, rank: usize, sign: Sign) -> Evidence {
-        Evidence {
-            at: Duration::from_millis(ms),
-            rank: Some(rank),
-            node: Some("local0".into()),
-            step: Some(37),
-            sign,
-        }
-    }
-
-    fn verdict(evidence: &[Evidence], request: Option<Request>) -> Verdict {
-        classify(&Account {
-            ends: &[None, None],
-            evidence,
-            request,
-            loaded: true,
-            saved: None,
-            step: Some(38),
-        })
-    }
-
-    #[test]
-    fn the_one_that_was_killed_is_named_though_its_peer_reports_first() {
-        let verdict = verdict(
-            &[
-                sign(0, 0, Sign::Exited(Status::Code(1))),
-                sign(20, 1, Sign::Exited(Status::Signal(9))),
-                sign(30, 0, Sign::Lost),
-            ],
-            None,
-        );
-        assert_eq!(
-            verdict.words,
-            "rank 1 on local0 was killed by SIGKILL at step 37"
-        );
-        assert_eq!(
-            (verdict.class, verdict.rank, verdict.signal),
-            (Class::Failed, Some(1), Some(9))
-        );
-    }
-
-    #[test]
-    fn what_comes_a_second_later_is_a_consequence() {
-        let verdict = verdict(
-            &[
-                sign(0, 0, Sign::Exited(Status::Code(3))),
-                sign(1500, 1, Sign::Exited(Status::Signal(11))),
-            ],
-            None,
-        );
-        assert_eq!(
-            verdict.words,
-            "rank 0 on local0 exited with code 3 at step 37"
-        );
-    }
-
-    #[test]
-    fn a_shim_explains_its_lost_connection() {
-        let verdict = verdict(
-            &[
-                sign(0, 1, Sign::Lost),
-                sign(3, 1, Sign::ShimGone(Status::Signal(9))),
-                sign(4, 0, Sign::Exited(Status::Code(1))),
-            ],
-            None,
-        );
-        assert_eq!(
-            verdict.words,
-            "the shim of rank 1 on local0 was killed by SIGKILL at step 37"
-        );
-    }
-
-    #[test]
-    fn exit_codes_of_the_contract_have_their_classes() {
-        let of = |codes: [i32; 2], request| {
-            let ends = codes.map(|c| {
-                Some(End {
-                    status: Status::Code(c),
-                    asked: false,
-                })
-            });
-            classify(&Account {
-                ends: &ends,
-                evidence: &[],
-                request,
-                loaded: false,
-                saved: Some(7),
-                step: None,
-            })
-            .class
-        };
-        assert_eq!(of([0, 0], None), Class::Done);
-        assert_eq!(of([0, 0], Some(Request::Stop)), Class::Done);
-        assert_eq!(of([75, 75], None), Class::Again);
-        assert_eq!(of([75, 0], None), Class::Again);
-        assert_eq!(of([75, 75], Some(Request::Limit)), Class::Stopped);
-        assert_eq!(of([75, 75], Some(Request::Cancel)), Class::Cancelled);
-        let code = |code| verdict(&[sign(0, 0, Sign::Exited(Status::Code(code)))], None).class;
-        assert_eq!(code(76), Class::BadCheckpoint);
-        assert_eq!(code(93), Class::Never);
-        assert_eq!(code(1), Class::Failed);
-    }
-
-    #[test]
-    fn only_a_checkpoint_that_was_seen_is_told_as_saved() {
-        let of = |saved, request| {
-            let end = End {
-                status: Status::Code(75),
-                asked: false,
-            };
-            classify(&Account {
-                ends: &[Some(end)],
-                evidence: &[],
-                request,
-                loaded: false,
-                saved,
-                step: Some(7),
-            })
-            .words
-        };
-        assert_eq!(
-            of(Some(7), None),
-            "saved and asks to be started again at step 7"
-        );
-        assert_eq!(
-            of(None, None),
-            "asks to be started again at step 7, without a new checkpoint"
-        );
-        assert_eq!(
-            of(Some(7), Some(Request::Limit)),
-            "saved and stopped before the time limit at step 7"
-        );
-        assert_eq!(
-            of(None, Some(Request::Stop)),
-            "stopped on request at step 7, without a new checkpoint"
-        );
-        assert_eq!(
-            of(Some(5), Some(Request::Stop)),
-            "stopped on request at step 7, its newest checkpoint is of step 5"
-        );
-    }
-}
+mod tests;

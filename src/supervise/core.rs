@@ -6,8 +6,10 @@
 mod event;
 mod timing;
 
-use super::classify::{Account, End, Evidence, Request, Sign, Status, classify};
-use super::policy::{Next, Standing, counts, decide};
+use super::classify::{
+    Account, End, Evidence, Peer, Request, Sign, Status, Trouble, classify, signal_name,
+};
+use super::policy::{Alike, Next, Standing, counts, decide};
 use super::verdict::Outcome;
 use haul_runtime::contract::checkpoint::Point;
 use std::time::Duration;
@@ -26,6 +28,10 @@ enum Phase {
         until: Time,
     },
     Running,
+    /// Before the next attempt, after failures that were alike.
+    Pausing {
+        until: Time,
+    },
     /// All ranks have ended or were told to.
     Ending {
         kill_at: Time,
@@ -44,6 +50,8 @@ struct Rank {
     gone: Option<Status>,
     /// The connection to its shim has closed.
     lost: bool,
+    /// What it said last of its own failure.
+    trouble: Option<Trouble>,
 }
 
 #[derive(Debug)]
@@ -68,6 +76,7 @@ pub struct Core {
     phase: Phase,
     attempt: Option<Attempt>,
     failures: u32,
+    alike: Alike,
     request: Option<Request>,
     /// A checkpoint was seen at any time: from then on a start from nothing is refused.
     checkpoints: bool,
@@ -80,6 +89,7 @@ impl Core {
             phase: Phase::Claiming,
             attempt: None,
             failures: 0,
+            alike: Alike::default(),
             request: None,
             checkpoints: false,
         }
@@ -179,15 +189,19 @@ impl Core {
 
     fn finish_unstarted(&mut self, out: &mut Vec<Action>) {
         let (outcome, words) = match self.request {
-            Some(Request::Cancel) => (Outcome::Cancelled, "cancelled"),
-            Some(Request::Terminate) => (Outcome::Failed, "ended by SIGTERM to the supervisor"),
-            _ => (Outcome::Stopped, "stopped"),
+            Some(Request::Cancel) => (Outcome::Cancelled, "cancelled".to_owned()),
+            Some(Request::Terminate(signal)) => (
+                Outcome::Failed,
+                format!("ended by {} to the supervisor", signal_name(signal)),
+            ),
+            _ => (Outcome::Stopped, "stopped".to_owned()),
         };
-        self.finish(
-            outcome,
-            format!("{words} before an attempt was launched"),
-            out,
-        );
+        let which = match self.failures {
+            0 => "an",
+            _ => "another",
+        };
+        let words = format!("{words} before {which} attempt was launched");
+        self.finish(outcome, words, out);
     }
 
     fn finish(&mut self, outcome: Outcome, words: String, out: &mut Vec<Action>) {
@@ -196,12 +210,12 @@ impl Core {
     }
 
     fn requested(&mut self, now: Time, request: Request, out: &mut Vec<Action>) {
-        let at_once = matches!(request, Request::Cancel | Request::Terminate);
+        let at_once = matches!(request, Request::Cancel | Request::Terminate(_));
         // A stronger request replaces a weaker one.
         let stands = match self.request {
             None => true,
             Some(Request::Stop | Request::Limit) => at_once,
-            Some(Request::Terminate) => request == Request::Cancel,
+            Some(Request::Terminate(_)) => request == Request::Cancel,
             Some(Request::Cancel) => false,
         };
         if !stands {
@@ -215,6 +229,7 @@ impl Core {
                 tell: Tell::Stop,
             }),
             (Phase::Starting { .. } | Phase::Running, Some(_)) => self.end(now, grace, out),
+            (Phase::Pausing { .. }, _) => self.finish_unstarted(out),
             _ => {}
         }
     }
@@ -260,6 +275,19 @@ impl Core {
                 });
                 self.accuse(now, Some(rank), Sign::NotStarted(words));
                 self.end(now, abort, out);
+            }
+            Event::Troubled {
+                rank, words, peer, ..
+            } => {
+                let nodes = &self.setup.nodes;
+                let peer = peer.filter(|peer| *peer != rank && *peer < nodes.len());
+                attempt.ranks[rank].trouble = Some(Trouble {
+                    words,
+                    peer: peer.map(|rank| Peer {
+                        rank,
+                        node: nodes[rank].clone(),
+                    }),
+                });
             }
             Event::Lost { rank, .. } if attempt.ranks[rank].end.is_none() => {
                 let sign = attempt.ranks[rank].gone.map_or(Sign::Lost, Sign::ShimGone);
@@ -390,7 +418,7 @@ impl Core {
             self.end(now, abort, out);
         }
         if all_gone {
-            self.judge(out);
+            self.judge(now, out);
         }
     }
 
@@ -409,6 +437,7 @@ impl Core {
             node: rank.and_then(|r| self.setup.nodes.get(r).cloned()),
             step: rank.and_then(|r| attempt.ranks.get(r)?.step).or(newest),
             sign,
+            trouble: rank.and_then(|r| attempt.ranks.get(r)?.trouble.clone()),
         });
     }
 
@@ -444,6 +473,10 @@ impl Core {
 
     fn tick(&mut self, now: Time, out: &mut Vec<Action>) {
         let timing = self.setup.timing;
+        if matches!(self.phase, Phase::Pausing { until } if now >= until) {
+            self.phase = Phase::Choosing;
+            out.push(Action::Choose);
+        }
         let Some(attempt) = &self.attempt else {
             return;
         };
@@ -509,7 +542,7 @@ impl Core {
     }
 
     /// Every launcher has ended: nothing of the attempt is alive.
-    fn judge(&mut self, out: &mut Vec<Action>) {
+    fn judge(&mut self, now: Time, out: &mut Vec<Action>) {
         let Some(attempt) = self.attempt.take() else {
             return;
         };
@@ -531,15 +564,21 @@ impl Core {
                 request: self.request,
             },
         );
+        self.alike.count(&verdict, attempt.saved.is_some());
+        let pause = self.alike.pause(self.setup.timing.pause);
         let words = verdict.words.clone();
         out.push(Action::Judge {
             attempt: attempt.number,
             verdict,
         });
         match next {
-            Next::Launch => {
+            Next::Launch if pause.is_zero() => {
                 self.phase = Phase::Choosing;
                 out.push(Action::Choose);
+            }
+            Next::Launch => {
+                self.phase = Phase::Pausing { until: now + pause };
+                out.push(Action::Pause { time: pause });
             }
             Next::LaunchFromBefore => {
                 self.phase = Phase::Choosing;

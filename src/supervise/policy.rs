@@ -2,6 +2,7 @@
 
 use super::classify::Request;
 use super::verdict::{Class, Outcome, Verdict};
+use std::time::Duration;
 
 /// The decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,34 @@ pub fn counts(class: Class, progressed: bool) -> bool {
         Class::Failed => true,
         Class::Again => !progressed,
         _ => false,
+    }
+}
+
+/// Failures that end alike, one after the other, without a new checkpoint in between.
+#[derive(Debug, Default)]
+pub struct Alike {
+    kind: Option<(Class, Option<i32>, Option<i32>)>,
+    /// How many came after the first.
+    more: u32,
+}
+
+impl Alike {
+    /// Takes the newest verdict; it `progressed` when a new checkpoint was saved.
+    pub fn count(&mut self, verdict: &Verdict, progressed: bool) {
+        let kind = Some((verdict.class, verdict.code, verdict.signal));
+        self.more = match kind == self.kind && !progressed {
+            true => self.more.saturating_add(1),
+            false => 0,
+        };
+        self.kind = kind;
+    }
+
+    /// Before the next attempt: nothing at first, then `first`, twice that, up to 30 times.
+    pub fn pause(&self, first: Duration) -> Duration {
+        match self.more {
+            0 => Duration::ZERO,
+            more => first * (1 << (more - 1).min(5)).min(30),
+        }
     }
 }
 
@@ -106,7 +135,7 @@ mod tests {
             outcome(next(Class::Failed, 1, 0, None)),
             Some(Outcome::Failed)
         );
-        for request in [Request::Stop, Request::Cancel, Request::Terminate] {
+        for request in [Request::Stop, Request::Cancel, Request::Terminate(15)] {
             assert_eq!(
                 outcome(next(Class::Failed, 1, 9, Some(request))),
                 Some(Outcome::Failed)
@@ -121,6 +150,29 @@ mod tests {
             Next::LaunchFromBefore
         );
         assert!(!counts(Class::BadCheckpoint, false));
+    }
+
+    #[test]
+    fn failures_that_are_alike_are_kept_apart_by_a_growing_pause() {
+        let verdict = |code| Verdict {
+            class: Class::Failed,
+            words: String::new(),
+            rank: None,
+            node: None,
+            code: Some(code),
+            signal: None,
+            step: None,
+            log: Vec::new(),
+        };
+        let mut alike = Alike::default();
+        let mut after = |code, progressed| {
+            alike.count(&verdict(code), progressed);
+            alike.pause(Duration::from_secs(1)).as_secs()
+        };
+        let pauses: Vec<u64> = (0..9).map(|_| after(1, false)).collect();
+        assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 30, 30, 30]);
+        assert_eq!((after(2, false), after(2, false)), (0, 1));
+        assert_eq!((after(2, true), after(2, false)), (0, 1));
     }
 
     #[test]

@@ -126,7 +126,7 @@ impl Bench {
         std::fs::create_dir_all(&tmp).unwrap();
         let mut bench = Bench::of(run.canonicalize().unwrap(), tmp.canonicalize().unwrap());
         bench._dir = Some(dir);
-        bench.timing = "orphan=0.3,abort=0.5,cancel=0.5,margin=1";
+        bench.timing = "pause=0.05,orphan=0.3,abort=0.5,cancel=0.5,margin=1";
         bench.write(plan);
         bench
     }
@@ -137,7 +137,7 @@ impl Bench {
             _dir: None,
             run,
             tmp,
-            timing: "",
+            timing: "pause=0.05",
             faults: None,
             slot: 1,
         }

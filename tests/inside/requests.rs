@@ -74,18 +74,24 @@ fn usr1_saves_and_stops_before_the_time_limit() {
 }
 
 #[test]
-fn term_ends_at_once_and_fails_the_run() {
+fn a_signal_to_end_does_so_at_once_and_fails_the_run() {
+    for (signal, name) in [(Signal::SIGTERM, "SIGTERM"), (Signal::SIGINT, "SIGINT")] {
+        ended_by(signal, name);
+    }
+}
+
+fn ended_by(signal: Signal, name: &str) {
     let bench = Bench::new(&Setup {
         failures: 3,
         ..trainer(100_000, "0.02", 5)
     });
     let mut supervisor = bench.supervise();
     bench.wait_for_step(1, 3);
-    send(supervisor.pid(), Signal::SIGTERM);
+    send(supervisor.pid(), signal);
     assert_eq!(supervisor.wait(), 3, "{}", supervisor.output());
     let words = bench.verdict(1)["words"].as_str().unwrap().to_owned();
     assert!(
-        words.starts_with("ended by SIGTERM to the supervisor at step "),
+        words.starts_with(&format!("ended by {name} to the supervisor at step ")),
         "{words}"
     );
     assert!(!bench.attempt(2).exists());

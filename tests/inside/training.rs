@@ -257,3 +257,22 @@ fn a_torn_checkpoint_is_refused_with_its_reason_and_all_torn_stop_the_run() {
     );
     assert!(!bench.attempt(3).exists());
 }
+
+#[test]
+fn a_step_beyond_belief_is_a_note() {
+    let lines = r#"for s in 1 2 99999999999999999 3; do echo "{\"kind\":\"step\",\"step\":$s}" >> $HAUL_PROGRESS; done"#;
+    let bench = Bench::new(&bash(lines));
+    assert_eq!(bench.supervise().wait(), 0);
+    assert_eq!(bench.steps(1), [1, 2, 3]);
+    let notes: Vec<String> = bench
+        .metrics(1)
+        .into_iter()
+        .filter_map(|l| l.text)
+        .collect();
+    assert!(
+        notes[0].contains("tells step 99999999999999999, which is not believed"),
+        "{notes:?}"
+    );
+    assert_eq!(bench.verdict(1)["step"], 3);
+    bench.assert_clean();
+}

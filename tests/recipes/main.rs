@@ -474,7 +474,7 @@ fn a_slurm_profile_has_limits_of_time_and_cores() {
     let wide = ["job.walltime=1h", "job.cores_per_rank=29"];
     assert_eq!(codes(&wide), (0, vec!["cores"]));
     let many = ["job.walltime=1h", "job.nodes=10000", "batch.global=40000"];
-    assert_eq!(codes(&many), (0, vec!["nodes"]));
+    assert_eq!(codes(&many), (0, vec!["ranks", "nodes"]));
 }
 
 #[test]

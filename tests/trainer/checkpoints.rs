@@ -30,6 +30,18 @@ fn refused(damage: impl Fn(&Path), words: &str) {
     told.says(words);
     told.says(&format!("step {}", steps[0]));
     let attempts = run.bench.events("attempt");
+    let report = Told::of(field.haul(&["report", "last"]));
+    for told in [report, Told::of(field.haul(&["status", "last"]))] {
+        let all = told.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        let refused = format!(
+            "the checkpoint of step {} (attempt 1) is not used",
+            steps[0]
+        );
+        assert!(
+            all.contains(&refused) && all.contains(words.trim()),
+            "{told:#?}"
+        );
+    }
     let last = attempts.last().unwrap();
     assert_eq!(last["parent"]["step"], steps[1], "{attempts:?}");
     assert_eq!(last["parent"]["attempt"], 1);
@@ -92,14 +104,18 @@ fn a_flipped_bit_of_the_manifest() {
 
 #[test]
 fn a_save_without_its_manifest() {
-    let damage = |c: &Path| std::fs::remove_file(c.join("manifest.json")).unwrap();
-    let field = Field::new();
-    let (run, steps) = failed(&field);
-    damage(&run.checkpoint(1, steps[0]));
-    let told = Told::of(field.haul(&["resume", "last", "--follow"]));
-    assert_eq!(told.code, 0, "{told:#?}");
-    assert_eq!(run.bench.events("attempt")[1]["parent"]["step"], steps[1]);
-    Outcome::of(&field, &run).assert_unbroken();
+    refused(
+        |c| std::fs::remove_file(c.join("manifest.json")).unwrap(),
+        "its manifest is missing",
+    );
+}
+
+#[test]
+fn a_save_that_is_gone() {
+    refused(
+        |c| std::fs::remove_dir_all(c).unwrap(),
+        "its directory is gone",
+    );
 }
 
 #[test]

@@ -134,3 +134,23 @@ fn within_the_limit_the_run_restarts_by_itself() {
     outcome.assert_unbroken();
     field.assert_clean();
 }
+
+#[test]
+fn what_a_worker_says_of_its_failure_stands_in_the_verdict() {
+    let field = Field::new();
+    let follower = field.start(&["restart.failures=1"]);
+    let run = field.at_step(1, EVERY + 2);
+    std::fs::remove_file(field.root.path().join("text.txt")).unwrap();
+    send(run.bench.pid_of_rank(1, 0), Signal::SIGKILL);
+    let told = Told::of(follower.wait_with_output().unwrap());
+    assert_eq!(told.code, 3, "{told:#?}");
+    let verdict = run.bench.verdict(2);
+    let words = verdict["words"].as_str().unwrap();
+    assert!(words.contains("on local0 exited with code 1"), "{words}");
+    assert!(
+        words.contains("text.txt") && words.contains("No such file"),
+        "{words}"
+    );
+    told.says(words);
+    Told::of(field.haul(&["status", "last"])).says("No such file");
+}

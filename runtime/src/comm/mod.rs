@@ -15,13 +15,12 @@ mod watch;
 pub use group::Member;
 pub use tcp::Tcp;
 
+use crate::contract::mesh::MAX_RANKS;
 use crate::device::Real;
 use crate::sys::region::Memory;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Most ranks of one group.
-const MAX_RANKS: usize = 256;
 /// Longest sleep before a waiting rank gives a sign of life and looks after its peers.
 const BEAT: Duration = Duration::from_millis(100);
 /// A peer may take this many times the longest operation seen before it is called silent.

@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Most ranks that the bundled trainer's collectives take.
+pub const MAX_RANKS: usize = 256;
+
 /// Degrees of the three parallel axes. A context axis is reserved between tensor and data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mesh {

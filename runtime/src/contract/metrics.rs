@@ -89,6 +89,14 @@ pub struct Slowest {
     pub seconds: f64,
 }
 
+/// Keys of [`Line::values`] by which a note tells why its rank is about to fail: the error in one line, and the rank that is to
+/// blame where that is another.
+pub const ERROR: &str = "error";
+pub const PEER: &str = "peer";
+
+/// A step beyond this is a mistake of the program.
+pub const LAST_STEP: u64 = 1_000_000_000_000_000;
+
 /// The closed list of phases; `other` is the remainder.
 pub const PHASES: [&str; 11] = [
     "data",

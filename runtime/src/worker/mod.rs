@@ -89,6 +89,21 @@ fn tell(problems: &[Problem]) -> String {
 }
 
 impl WorkerError {
+    /// The rank that made this one fail.
+    fn peer(&self) -> Option<usize> {
+        match self {
+            WorkerError::Comm(error)
+            | WorkerError::Train(TrainError::Comm(error))
+            | WorkerError::Checkpoint(CheckpointError::Comm(error)) => match error {
+                CommError::PeerDied { rank, .. }
+                | CommError::PeerSilent { rank, .. }
+                | CommError::Aborted { rank, .. } => Some(*rank),
+                CommError::OutOfStep { .. } | CommError::System { .. } => None,
+            },
+            _ => None,
+        }
+    }
+
     /// What the exit code says to the supervisor.
     fn exit(&self) -> i32 {
         match self {
@@ -137,11 +152,15 @@ pub fn main(args: &WorkerArgs) -> i32 {
     match outcome {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
-            eprintln!("{prefix}{}", one_line(&error));
+            let words = one_line(&error);
+            eprintln!("{prefix}{words}");
+            surroundings.tell(&words, error.peer());
             error.exit()
         }
         Err(_) => {
-            eprintln!("{prefix}the worker met a bug in itself, told above; please report it");
+            let words = "the worker met a bug in itself";
+            eprintln!("{prefix}{words}, told above; please report it");
+            surroundings.tell(words, None);
             1
         }
     }

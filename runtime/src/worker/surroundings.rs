@@ -2,6 +2,9 @@
 
 use super::WorkerError;
 use crate::contract::env;
+use crate::contract::metrics::{self, Kind, Line};
+use crate::train::report::Report;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -89,6 +92,17 @@ impl Surroundings {
             load_from: path(env::LOAD_FROM),
             root: path(ROOT),
         })
+    }
+
+    /// Tells the supervisor why this rank fails, and which rank is to blame where it is another.
+    pub(super) fn tell(&self, error: &str, peer: Option<usize>) {
+        let mut line = Line::new(Kind::Note);
+        let mut values = BTreeMap::from([(metrics::ERROR.to_owned(), error.into())]);
+        values.extend(peer.map(|rank| (metrics::PEER.to_owned(), rank.into())));
+        line.values = Some(values);
+        let report = Report::new(self.progress.as_deref(), self.attempt, self.rank);
+        // The exit code and the log tell it as well.
+        let _ = report.and_then(|mut report| report.write(line));
     }
 
     /// A path of the plan with `{root}` at its start replaced: by the run root named, else by the directory of the run directory.

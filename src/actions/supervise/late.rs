@@ -6,7 +6,7 @@ use crate::control::Secret;
 use crate::rank::scratch;
 use crate::store::RunDir;
 use crate::supervise::merge::{Merge, tells_more};
-use haul_runtime::contract::metrics::{Kind, Line};
+use haul_runtime::contract::metrics::{Kind, LAST_STEP, Line};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -58,6 +58,7 @@ pub(super) fn read(run: &RunDir, attempt: u32, world: usize) -> Late {
         };
         match line.step.filter(|_| line.kind != Kind::Note) {
             None => false,
+            Some(step) if step > LAST_STEP => false,
             Some(step) => match known.get(&(line.kind, step)) {
                 None => true,
                 Some(first) => first.iter().all(|first| tells_more(&line, first)),

@@ -13,7 +13,7 @@ use crate::supervise::classify::Status;
 use crate::supervise::core::{Event, Tell};
 use crate::supervise::merge::Merge;
 use haul_runtime::contract::checkpoint::Point;
-use haul_runtime::contract::metrics::{Kind, Line};
+use haul_runtime::contract::metrics::{self, Kind, Line};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -315,7 +315,16 @@ impl Live {
         let attempt = self.attempt;
         let line: Line = match serde_json::from_str(text).or_else(|error| finite(text).ok_or(error))
         {
-            Ok(line) => line,
+            Ok(line) if line.step.is_none_or(|step| step <= metrics::LAST_STEP) => line,
+            Ok(line) if self.odd.insert(rank) => {
+                let mut note = Line::new(Kind::Note);
+                note.text = Some(format!(
+                    "rank {rank} tells step {}, which is not believed; further ones are not told",
+                    line.step.unwrap_or_default()
+                ));
+                note
+            }
+            Ok(_) => return Ok(Vec::new()),
             Err(error) if self.odd.insert(rank) => {
                 let shown: String = text.chars().take(120).collect();
                 let mut note = Line::new(Kind::Note);
@@ -337,6 +346,7 @@ impl Live {
                     step,
                 });
             }
+            (Kind::Note, _) => events.extend(trouble(attempt, rank, &line)),
             (Kind::Save, step) => {
                 let pointer = || checkpoints::pointer(&self.prepared.save_dir);
                 let path = line.path.clone().or_else(pointer);
@@ -491,6 +501,18 @@ impl From<Tell> for crate::control::Down {
             },
         }
     }
+}
+
+/// What a note tells of the end of its rank.
+fn trouble(attempt: u32, rank: usize, line: &Line) -> Option<Event> {
+    let value = |name| line.values.as_ref()?.get(name);
+    let peer = value(metrics::PEER).and_then(|peer| usize::try_from(peer.as_u64()?).ok());
+    Some(Event::Troubled {
+        attempt,
+        rank,
+        words: value(metrics::ERROR)?.as_str()?.to_owned(),
+        peer,
+    })
 }
 
 /// A line in which numbers that are not finite stand bare, as Python writes them: they are absent, and the line says so.

@@ -57,15 +57,15 @@ impl Shell {
         events
     }
 
-    /// SIGTERM: somebody cancels the job, or its time is over.
-    pub(super) async fn terminated(&mut self) -> anyhow::Result<()> {
+    /// A signal to end: somebody cancels the job, or its time is over.
+    pub(super) async fn terminated(&mut self, by: SignalKind) -> anyhow::Result<()> {
         for event in self.requests() {
             self.handle(event).await?;
         }
         let tombstone = closed(&self.entries()?).is_some();
         let request = match tombstone {
             true => Request::Cancel,
-            false => Request::Terminate,
+            false => Request::Terminate(by.as_raw_value()),
         };
         self.handle(Event::Request(request)).await
     }

@@ -6,6 +6,7 @@ use crate::recipe::Recipe;
 use crate::recipe::diagnostic::Diagnostic;
 use crate::recipe::section::Notes;
 use haul_runtime::contract::Mesh;
+use haul_runtime::contract::mesh::MAX_RANKS;
 
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
@@ -137,6 +138,16 @@ fn mesh(recipe: &Recipe, world: usize, notes: &mut Notes) -> Option<Mesh> {
             (one, other) => fault.at(one.or(other), words),
         }
     };
+    if recipe.program.is_none() && world > MAX_RANKS {
+        let fault = Diagnostic::error(
+            "ranks",
+            format!("the bundled trainer takes at most {MAX_RANKS} ranks"),
+        );
+        notes.faults.push(
+            ranks(fault, notes).help("set `job.nodes` and `job.ranks_per_node` to fewer ranks"),
+        );
+        return None;
+    }
     if !world.is_multiple_of(product) {
         let (message, mut fault) = match (tensor, pipeline) {
             (_, 1) => (format!("tensor = {tensor}"), None),

@@ -2,6 +2,7 @@
 
 use super::{or_unknown, points};
 use crate::report::document::{Block, Figure, LossChart, Section};
+use crate::report::gaps;
 use crate::report::summary::Summary;
 use crate::ui::units;
 
@@ -15,11 +16,11 @@ pub(super) fn loss(summary: &Summary) -> Section {
     if loss.train.is_empty() && loss.validation.is_empty() {
         section
             .blocks
-            .push(Block::Words("No step has reported a loss.".into()));
+            .push(Block::Words("No loss is on record.".into()));
         return section;
     }
     section.blocks.push(Block::Loss(LossChart {
-        train: points(&loss.train),
+        train: gaps::parts(&loss.train, &summary.steps.missing),
         validation: points(&loss.validation),
         abandoned: loss.abandoned.iter().map(|part| points(part)).collect(),
         unit: if loss.nats { "nats a token" } else { "" },

@@ -181,7 +181,8 @@ pub(super) fn memory(summary: &Summary) -> Section {
     }
     let told = |name| summary.setup.told.get(name).and_then(|v| v.as_u64());
     let mut words =
-        "What one rank allocates before its first step; nothing is allocated after it.".to_owned();
+        "What one rank allocates for tensors before its first step; steps allocate no more."
+            .to_owned();
     if let Some(arena) = told("arena_bytes") {
         words.push_str(&match stages.iter().any(|stage| stage.total == arena) {
             true => " The trainer allocated just that.".to_owned(),
@@ -190,7 +191,7 @@ pub(super) fn memory(summary: &Summary) -> Section {
     }
     if let Some(growth) = told("heap_growth_bytes") {
         words.push_str(&format!(
-            " Its heap grew by {} after step 1.",
+            " Beside it, the bookkeeping of steps, saves and reports took {} after step 1.",
             units::bytes(growth)
         ));
     }

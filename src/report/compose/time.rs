@@ -109,6 +109,8 @@ pub(super) fn attempts(summary: &Summary) -> Section {
         blocks.push(Block::Table(table));
         blocks.append(&mut logs);
     }
+    let refused = &summary.checkpoints.refused;
+    blocks.extend(refused.iter().cloned().map(Block::Words));
     if !summary.notes.is_empty() {
         let mut notes = Table::new(&[">attempt", ">step", ">rank", "note"]);
         let number = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());

@@ -17,6 +17,7 @@ pub fn loss(chart: &LossChart) -> Option<Scene> {
         chart
             .train
             .iter()
+            .flatten()
             .chain(&chart.validation)
             .chain(chart.abandoned.iter().flatten())
     };
@@ -49,17 +50,25 @@ pub fn loss(chart: &LossChart) -> Option<Scene> {
         let points = buckets(part, RAW);
         scene.polyline("lost", points.iter().map(|b| (x.at(b.x), y.at(b.mean))));
     }
-    let points = buckets(&chart.train, RAW);
-    if chart.train.len() > RAW {
-        let raw = buckets(&chart.train, 2 * WIDTH as usize);
-        scene.polyline("raw", raw.iter().map(|b| (x.at(b.x), y.at(b.mean))));
+    let count: usize = chart.train.iter().map(Vec::len).sum();
+    for part in &chart.train {
+        // Each part of the line gets its share of the points.
+        let share = |limit: usize| (limit * part.len()).div_ceil(count.max(1)).max(2);
+        if count > RAW {
+            let raw = buckets(part, share(2 * WIDTH as usize));
+            scene.polyline("raw", raw.iter().map(|b| (x.at(b.x), y.at(b.mean))));
+        }
+        let points = buckets(part, share(RAW));
+        // A single point is a line of no length.
+        let again = points.first().filter(|_| points.len() == 1);
+        let points = points.iter().chain(again);
+        scene.polyline("train", points.map(|b| (x.at(b.x), y.at(b.mean))));
     }
-    scene.polyline("train", points.iter().map(|b| (x.at(b.x), y.at(b.mean))));
     scene.polyline(
         "validation",
         chart.validation.iter().map(|p| (x.at(p.0), y.at(p.1))),
     );
-    for point in buckets(&chart.train, 40) {
+    for point in buckets(&chart.train.concat(), 40) {
         let title = format!(
             "step {:.0}: training loss {}",
             point.x,

@@ -82,6 +82,13 @@ pub enum Event {
         rank: usize,
         words: String,
     },
+    /// A rank tells why it is about to fail, and which rank is to blame where it is another.
+    Troubled {
+        attempt: u32,
+        rank: usize,
+        words: String,
+        peer: Option<usize>,
+    },
     /// The connection to a shim closed.
     Lost {
         attempt: u32,
@@ -117,6 +124,10 @@ pub enum Tell {
 pub enum Action {
     /// Find the newest readable checkpoint and reserve an attempt; answered by [`Event::Chosen`].
     Choose,
+    /// Nothing for so long; then it asks to choose.
+    Pause {
+        time: Duration,
+    },
     Launch {
         attempt: u32,
         parent: Option<Point>,
@@ -165,6 +176,7 @@ impl Event {
             | Event::Saved { attempt, .. }
             | Event::Exit { attempt, .. }
             | Event::NotStarted { attempt, .. }
+            | Event::Troubled { attempt, .. }
             | Event::Lost { attempt, .. }
             | Event::ShimGone { attempt, .. }
             | Event::LauncherGone { attempt, .. } => Some(*attempt),
@@ -180,6 +192,7 @@ impl Event {
             | Event::Step { rank, .. }
             | Event::Exit { rank, .. }
             | Event::NotStarted { rank, .. }
+            | Event::Troubled { rank, .. }
             | Event::Lost { rank, .. }
             | Event::ShimGone { rank, .. } => Some(*rank),
             _ => None,

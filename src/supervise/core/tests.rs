@@ -254,7 +254,7 @@ impl World {
                 }
             }
             Action::Finish { outcome, .. } => self.finished = Some(outcome),
-            Action::TellRank { .. } | Action::Leave { .. } => {}
+            Action::TellRank { .. } | Action::Leave { .. } | Action::Pause { .. } => {}
         }
         None
     }
@@ -292,7 +292,7 @@ fn simulate(seed: u64) -> World {
             Request::Stop,
             Request::Limit,
             Request::Cancel,
-            Request::Terminate,
+            Request::Terminate(15),
         ][world.random.below(4) as usize];
         let delay = world.random.below(8000);
         world.at(delay, Event::Request(request));
@@ -550,4 +550,32 @@ fn the_launchers_word_may_overtake_the_shims_own() {
         verdict.words,
         "the shim of rank 1 on local0 was killed by SIGKILL"
     );
+}
+
+#[test]
+fn the_second_failure_of_a_kind_is_followed_by_a_pause_that_a_request_ends() {
+    let fail = |core: &mut Core, attempt| {
+        let (launcher, status) = (0, Status::Signal(9));
+        let gone = Event::LauncherGone {
+            attempt,
+            launcher,
+            status,
+        };
+        core.step(Time::ZERO, gone)
+    };
+    let paused = || {
+        let mut core = core(9);
+        assert_eq!(fail(&mut core, 1).last(), Some(&Action::Choose));
+        let choice = Choice::Fresh;
+        core.step(Time::ZERO, Event::Chosen { attempt: 2, choice });
+        let time = Timing::default().pause;
+        assert_eq!(fail(&mut core, 2).last(), Some(&Action::Pause { time }));
+        (core, time)
+    };
+    let (mut core, time) = paused();
+    assert!(core.step(time / 2, Event::Tick).is_empty());
+    assert_eq!(core.step(time, Event::Tick), [Action::Choose]);
+    let (mut core, time) = paused();
+    core.step(time / 2, Event::Request(Request::Cancel));
+    assert!(core.is_over());
 }

@@ -17,6 +17,8 @@ pub struct Timing {
     pub leave: Duration,
     /// Beyond a grace, until launchers are killed.
     pub margin: Duration,
+    /// Between two failures that are alike and the next attempt; grows to 30 times this.
+    pub pause: Duration,
     /// Of a shim that has lost its supervisor, until it ends its rank.
     pub orphan: Duration,
 }
@@ -30,6 +32,7 @@ impl Default for Timing {
             cancel: Duration::from_secs(5),
             leave: Duration::from_secs(60),
             margin: Duration::from_secs(2),
+            pause: Duration::from_secs(1),
             orphan: Duration::from_secs(10),
         }
     }
@@ -67,6 +70,7 @@ impl Timing {
                 "cancel" => &mut timing.cancel,
                 "leave" => &mut timing.leave,
                 "margin" => &mut timing.margin,
+                "pause" => &mut timing.pause,
                 "orphan" => &mut timing.orphan,
                 _ => continue,
             };
