@@ -106,6 +106,8 @@ pub struct Account<'a> {
     pub saved: Option<u64>,
     /// Last step seen of any rank.
     pub step: Option<u64>,
+    /// Last step seen of all ranks that tell their steps; those of a loose program differ.
+    pub common: Option<u64>,
 }
 
 /// The verdict; its `log` is empty.
@@ -134,7 +136,9 @@ pub fn classify(account: &Account<'_>) -> Verdict {
     if account.evidence.is_empty() && all(&[0, 75]) && !(asked && all(&[0])) {
         // An exit code claims that a checkpoint was saved; only one that was seen is told.
         let (saved, else_) = match account.saved {
-            Some(at) if step.is_none_or(|step| at >= step) => ("saved and ", String::new()),
+            Some(at) if account.common.is_none_or(|step| at >= step) => {
+                ("saved and ", String::new())
+            }
             Some(at) => ("", format!(", its newest checkpoint is of step {at}")),
             None => ("", ", without a new checkpoint".to_owned()),
         };

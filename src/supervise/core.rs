@@ -554,6 +554,7 @@ impl Core {
             loaded: attempt.parent.is_some(),
             saved: attempt.saved,
             step: attempt.ranks.iter().filter_map(|r| r.step).max(),
+            common: attempt.ranks.iter().filter_map(|r| r.step).min(),
         });
         self.failures += u32::from(counts(verdict.class, attempt.saved.is_some()));
         let next = decide(

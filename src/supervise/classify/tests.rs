@@ -21,6 +21,7 @@ fn verdict(evidence: &[Evidence], request: Option<Request>) -> Verdict {
         loaded: true,
         saved: None,
         step: Some(38),
+        common: Some(38),
     })
 }
 
@@ -146,6 +147,7 @@ fn exit_codes_of_the_contract_have_their_classes() {
             loaded: false,
             saved: Some(7),
             step: None,
+            common: None,
         })
         .class
     };
@@ -175,6 +177,7 @@ fn only_a_checkpoint_that_was_seen_is_told_as_saved() {
             loaded: false,
             saved,
             step: Some(7),
+            common: Some(7),
         })
         .words
     };
