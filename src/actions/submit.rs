@@ -237,7 +237,7 @@ pub fn own_binary(run: &RunDir) -> anyhow::Result<PathBuf> {
 }
 
 /// Whether a command is on the path.
-fn has(command: &str) -> bool {
+pub(super) fn has(command: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(command).exists())
 }
