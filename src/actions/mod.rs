@@ -10,6 +10,7 @@ pub mod logs;
 pub mod plan;
 pub mod progress;
 pub mod provenance;
+pub mod prune;
 pub mod render;
 pub mod report;
 pub mod resume;

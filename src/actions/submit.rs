@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// File of a slot that names the binary its job executes.
-const BINARY: &str = "binary";
+pub(super) const BINARY: &str = "binary";
 
 /// Makes the text of job.sh.
 pub type Script<'a> = &'a dyn Fn(&Plan, &JobContext) -> anyhow::Result<String>;

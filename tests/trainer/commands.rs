@@ -71,6 +71,31 @@ fn a_run_that_is_over_is_reported_sampled_and_read() {
 }
 
 #[test]
+fn pruned_checkpoints_leave_what_the_run_goes_on_from() {
+    let field = Field::new();
+    field.run(&[]);
+    let of = field.newest();
+    let sample = ["sample", "last", "--tokens", "32", "--prompt", "Of "];
+    let before = Told::of(field.haul(&sample));
+    let saved = || {
+        let listing = std::fs::read_dir(of.dir.checkpoints(1)).unwrap();
+        listing.count() as u64
+    };
+    let all = saved();
+    let dry = document(&field, 0, &["prune"]);
+    assert_eq!(dry["items"].as_array().unwrap().len() as u64, all - 1);
+    assert!(dry["bytes"].as_u64() > Some(100_000), "{dry:#}");
+    assert_eq!((saved(), all >= STEPS / 5), (all, true));
+    let kept = Told::of(field.haul(&["prune", "--keep", "3", "--yes"]));
+    kept.says("freed");
+    assert_eq!((kept.code, saved()), (0, 3), "{kept:#?}");
+    Told::of(field.haul(&["prune", "--yes"])).says("checkpoints/1/step-55");
+    assert_eq!(saved(), 1);
+    Told::of(field.haul(&["prune"])).says("nothing to free");
+    assert_eq!(Told::of(field.haul(&sample)).out, before.out);
+}
+
+#[test]
 fn every_command_with_json_prints_one_document_with_its_schema() {
     let field = Field::new();
     let recipe = field.recipe().to_owned();
