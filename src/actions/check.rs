@@ -124,6 +124,7 @@ fn read(request: &Request, sources: &mut Sources, faults: &mut Vec<Diagnostic>) 
         memory: request.memory,
         root: &root,
         account: user.account.as_ref().map(|a| a.value.as_str()),
+        notify: user.notify.as_ref(),
     };
     let (outcome, file) = resolve(&recipe, &site, sources, &mut notes);
     faults.append(&mut notes.faults);
