@@ -3,11 +3,16 @@
 use super::{Entry_, Shell, say};
 use crate::plan::{On, Plan};
 use crate::supervise::verdict::Outcome;
-use std::process::Stdio;
-use std::time::Duration;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// Then it is ended.
 const LIMIT: Duration = Duration::from_secs(30);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(20);
 /// Characters of the words; the environment of a process has its limits.
 const WORDS: usize = 4096;
 
@@ -53,7 +58,7 @@ async fn tell(
 ) -> Result<(), String> {
     let (program, arguments) = command.split_first().ok_or("the command is empty")?;
     let plain = |c: char| if c.is_control() { ' ' } else { c };
-    let mut child = tokio::process::Command::new(program)
+    let mut child = Command::new(program)
         .args(arguments)
         .env("HAUL_RUN", run)
         .env("HAUL_EVENT", event)
@@ -65,59 +70,63 @@ async fn tell(
         .process_group(0)
         .spawn()
         .map_err(|error| format!("cannot run {program}: {error}"))?;
-    let group = child.id().and_then(|pid| i32::try_from(pid).ok());
-    match tokio::time::timeout(limit, child.wait()).await {
-        Ok(Ok(status)) if status.success() => Ok(()),
-        Ok(Ok(status)) => Err(format!("{program} ended with {status}")),
-        Ok(Err(error)) => Err(format!("{program} was not waited for: {error}")),
-        Err(_) => {
-            // All that it started, too.
-            if let Some(group) = group {
-                let group = nix::unistd::Pid::from_raw(group);
-                let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
-            }
-            let _ = child.wait().await;
-            Err(format!(
-                "{program} took more than {} s and was ended",
-                limit.as_secs_f64()
-            ))
+    let begin = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => return Err(format!("{program} ended with {status}")),
+            Err(error) => return Err(format!("{program} was not waited for: {error}")),
+            Ok(None) if begin.elapsed() < limit => tokio::time::sleep(LOOK).await,
+            Ok(None) => break,
         }
     }
+    // All that it started, too.
+    if let Ok(group) = i32::try_from(child.id()) {
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
+    let _ = child.wait();
+    Err(format!(
+        "{program} took more than {} s and was ended",
+        limit.as_secs_f64()
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    async fn shell(script: &str, limit: Duration) -> Result<(), String> {
-        let command = ["sh", "-c", script].map(str::to_owned);
-        tell(
-            &command,
-            "a-261130-aaaa",
-            "failed",
-            "rank 1\u{1b}[31m: $(x)\0 \"y\"\n",
-            limit,
-        )
-        .await
+    fn run(command: &[&str], limit: Duration) -> Result<(), String> {
+        let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        let words = "rank 1\u{1b}[31m: $(x)\0 \"y\"\n";
+        // Without the driver of signals, whose handler would interrupt the system calls of other tests.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .unwrap();
+        runtime.block_on(tell(&command, "a-261130-aaaa", "failed", words, limit))
     }
 
-    #[tokio::test]
-    async fn the_command_gets_the_words_as_variables_and_is_bounded() {
+    fn shell(script: &str, limit: Duration) -> Result<(), String> {
+        run(&["sh", "-c", script], limit)
+    }
+
+    #[test]
+    fn the_command_gets_the_words_as_variables_and_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
         let show = format!(
             "printf '%s|%s|%s' \"$HAUL_RUN\" \"$HAUL_EVENT\" \"$HAUL_WORDS\" > {}",
             out.display()
         );
-        assert_eq!(shell(&show, LIMIT).await, Ok(()));
+        assert_eq!(shell(&show, LIMIT), Ok(()));
         let seen = std::fs::read_to_string(&out).unwrap();
         assert_eq!(seen, "a-261130-aaaa|failed|rank 1 [31m: $(x)  \"y\" ");
-        let failed = shell("exit 7", LIMIT).await.unwrap_err();
+        let failed = shell("exit 7", LIMIT).unwrap_err();
         assert!(failed.contains("exit status: 7"), "{failed}");
         let begin = std::time::Instant::now();
         let pid = dir.path().join("pid");
         let hang = format!("sleep 60 & echo $! > {}; wait", pid.display());
-        let slow = shell(&hang, Duration::from_millis(500)).await.unwrap_err();
+        let slow = shell(&hang, Duration::from_millis(500)).unwrap_err();
         assert!(slow.contains("took more than 0.5 s"), "{slow}");
         assert!(begin.elapsed() < Duration::from_secs(20));
         // What it started is ended with it.
@@ -134,9 +143,7 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(20));
             std::thread::sleep(Duration::from_millis(10));
         }
-        let none = tell(&["./no-such".to_owned()], "r", "failed", "", LIMIT)
-            .await
-            .unwrap_err();
+        let none = run(&["./no-such"], LIMIT).unwrap_err();
         assert!(none.contains("cannot run ./no-such"), "{none}");
     }
 }
