@@ -124,6 +124,7 @@ fn read(request: &Request, sources: &mut Sources, faults: &mut Vec<Diagnostic>) 
         memory: request.memory,
         root: &root,
         account: user.account.as_ref().map(|a| a.value.as_str()),
+        notify: user.notify.as_ref(),
     };
     let (outcome, file) = resolve(&recipe, &site, sources, &mut notes);
     faults.append(&mut notes.faults);
@@ -383,29 +384,46 @@ pub fn memory() -> Option<u64> {
     Some(group.map_or(total, |limit| limit.min(total)))
 }
 
-/// The run root for commands without a recipe: `given` (--root, HAUL_ROOT), else the user config's, the profile's, `./logs`. Absolute.
-pub fn root(given: Option<&Path>) -> Result<PathBuf, Faults> {
+/// Where a command without a recipe works.
+#[derive(Debug, Clone)]
+pub struct Here {
+    pub machine: machine::Machine,
+    /// Absolute.
+    pub root: PathBuf,
+    /// Of the user's config.
+    pub account: Option<String>,
+}
+
+/// The machine (`name`: --machine, HAUL_MACHINE; else the user config's, else `local`), the run root on it, and the account.
+pub fn here(name: Option<&str>, root: Option<&Path>) -> Result<Here, Faults> {
     let mut sources = Sources::default();
     let mut list = Vec::new();
-    if given.is_some() {
-        return Ok(run_root(given, &User::default(), None, &sources));
-    }
     let user = machine::user::load(user_config().as_deref(), &mut sources, &mut list);
     let request = Request {
         recipe: Path::new(""),
         set: &[],
-        machine: None,
-        root: None,
+        machine: name.filter(|name| !name.is_empty()),
+        root,
         user_config: None,
         cores: 1,
         memory: None,
     };
     let machine = profile(&request, &user, &mut sources, &mut list);
     match machine {
-        Some(machine) if list.is_empty() => {
-            Ok(run_root(None, &user, machine.root.as_deref(), &sources))
-        }
+        Some(machine) if list.is_empty() => Ok(Here {
+            root: run_root(root, &user, machine.root.as_deref(), &sources),
+            account: user.account.map(|account| account.value),
+            machine,
+        }),
         _ => Err(Faults { sources, list }),
+    }
+}
+
+/// The run root for commands without a recipe: `given` (--root, HAUL_ROOT), else the user config's, the profile's, `./logs`. Absolute.
+pub fn root(given: Option<&Path>) -> Result<PathBuf, Faults> {
+    match given {
+        Some(_) => Ok(run_root(given, &User::default(), None, &Sources::default())),
+        None => here(None, None).map(|here| here.root),
     }
 }
 

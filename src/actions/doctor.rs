@@ -1,7 +1,15 @@
-//! Use case: looks at this machine and this run root and says what would not work, and what to do about it.
+//! Use case: looks at this machine, this run root and, under Slurm, this site, and says what would not work, and what to do about it.
 
+mod account;
+mod partition;
+mod place;
+mod site;
+mod slurm;
+
+use super::check::Here;
 use super::standing::State;
 use super::view;
+use crate::machine::profile::SchedulerKind;
 use crate::store::publish::{publish, replace};
 use crate::store::{Root, select};
 use crate::ui::style::Style;
@@ -15,8 +23,11 @@ use std::time::{Duration, SystemTime};
 pub const SCHEMA: &str = "haul.doctor/1";
 /// Runs whose state is looked at.
 const RUNS: usize = 100;
+/// Inodes that should be left.
+const FILES: u64 = 10_000;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// From good to bad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Grade {
     Ok,
@@ -45,8 +56,9 @@ fn ok(name: &'static str, seen: impl Into<String>) -> Check {
 }
 
 impl Check {
+    /// The first fault of several counts, unless a later one is worse.
     fn unless(mut self, fine: bool, grade: Grade, advice: impl Into<String>) -> Check {
-        if !fine {
+        if !fine && grade > self.grade {
             self.grade = grade;
             self.advice = Some(advice.into());
         }
@@ -54,8 +66,32 @@ impl Check {
     }
 }
 
-/// Everything, for `root`.
-pub fn look(root: &Root) -> Vec<Check> {
+/// Everything: the site too, where the profile says that Slurm starts jobs.
+pub fn look(here: &Here) -> Vec<Check> {
+    let root = Root::new(&here.root);
+    let mut checks = machine(&root);
+    if here.machine.scheduler.kind == SchedulerKind::Slurm {
+        checks.extend([place::shared(root.path()), place::exclusive(root.path())]);
+        checks.extend(slurm::look(&slurm::Wanted {
+            machine: &here.machine,
+            account: here.account.as_deref(),
+            user: user(),
+            cores: super::check::allowed_cores(),
+        }));
+    }
+    checks.push(runs(&root));
+    checks
+}
+
+/// Who asks.
+fn user() -> String {
+    let uid = nix::unistd::getuid();
+    let user = nix::unistd::User::from_uid(uid).ok().flatten();
+    user.map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+/// This machine and the run root as a directory of it.
+fn machine(root: &Root) -> Vec<Check> {
     let mut checks = vec![
         cores(),
         instructions(),
@@ -70,7 +106,6 @@ pub fn look(root: &Root) -> Vec<Check> {
     ]);
     checks.extend([space(root.path()), clock(root.path()), shared_memory()]);
     checks.extend(limits());
-    checks.push(runs(root));
     checks
 }
 
@@ -222,15 +257,23 @@ fn space(directory: &Path) -> Check {
     match nix::sys::statvfs::statvfs(directory) {
         Ok(stat) => {
             let free = stat.blocks_available() * stat.fragment_size();
-            ok(
-                "disk",
-                format!("{} free in the run root", units::bytes(free)),
-            )
-            .unless(
-                free > 2 << 30,
-                Grade::Warning,
-                "checkpoints of large models will not fit: --root names another place",
-            )
+            // Some file systems make inodes as they need them and count none.
+            let files = (stat.files() > 0).then(|| stat.files_available());
+            let mut seen = format!("{} free in the run root", units::bytes(free));
+            if let Some(files) = files {
+                seen.push_str(&format!(", room for {} more files", units::grouped(files)));
+            }
+            ok("disk", seen)
+                .unless(
+                    free > 2 << 30,
+                    Grade::Warning,
+                    "checkpoints of large models will not fit: --root names another place",
+                )
+                .unless(
+                    files.is_none_or(|files| files > FILES),
+                    Grade::Warning,
+                    "a run makes some hundred files: remove old ones (`haul prune`), or --root names another place",
+                )
         }
         Err(error) => ok("disk", format!("free space is not known: {error}")),
     }
@@ -375,11 +418,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let bad = look(&Root::new(file.join("root")));
+        let bad = machine(&Root::new(file.join("root")));
         let root = bad.iter().find(|check| check.name == "run root").unwrap();
         assert_eq!(root.grade, Grade::Error);
         assert!(root.advice.as_ref().unwrap().contains("--root"));
-        let good = look(&Root::new(dir.path().join("root")));
+        let good = machine(&Root::new(dir.path().join("root")));
         let root = good.iter().find(|check| check.name == "run root").unwrap();
         assert_eq!(root.grade, Grade::Ok, "{}", root.seen);
         let left = std::fs::read_dir(dir.path().join("root")).unwrap().count();

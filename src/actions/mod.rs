@@ -1,5 +1,6 @@
 //! Use cases: what a command does, without flags and exit codes.
 
+pub mod archive;
 pub mod cancel;
 pub mod check;
 pub mod doctor;
@@ -10,6 +11,7 @@ pub mod logs;
 pub mod plan;
 pub mod progress;
 pub mod provenance;
+pub mod prune;
 pub mod render;
 pub mod report;
 pub mod resume;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// File of a slot that names the binary its job executes.
-const BINARY: &str = "binary";
+pub(super) const BINARY: &str = "binary";
 
 /// Makes the text of job.sh.
 pub type Script<'a> = &'a dyn Fn(&Plan, &JobContext) -> anyhow::Result<String>;
@@ -243,7 +243,7 @@ pub fn own_binary(run: &RunDir) -> anyhow::Result<PathBuf> {
 }
 
 /// Whether a command is on the path.
-fn has(command: &str) -> bool {
+pub(super) fn has(command: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(command).exists())
 }

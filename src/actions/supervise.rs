@@ -8,6 +8,7 @@ mod checkpoints;
 mod late;
 mod link;
 mod live;
+mod notify;
 mod record;
 mod recover;
 mod requests;
@@ -328,6 +329,7 @@ impl Shell {
                         outcome,
                         words: words.clone(),
                     })?;
+                    self.notify(outcome, &words).await?;
                 }
                 self.ended = Some(End::Ended { outcome, words });
             }

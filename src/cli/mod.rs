@@ -2,6 +2,7 @@
 
 pub mod exit;
 
+mod archive;
 mod cancel;
 mod check;
 mod completions;
@@ -11,6 +12,7 @@ mod keep;
 mod launch;
 mod logs;
 mod plan;
+mod prune;
 mod rank;
 mod render;
 mod report;
@@ -94,6 +96,10 @@ pub enum Command {
     Report(report::Command),
     /// Write text with a trained checkpoint
     Sample(sample::Command),
+    /// Show what nobody needs any more, and remove it with --yes
+    Prune(prune::Command),
+    /// Pack what a run was and did, without its checkpoints
+    Archive(archive::Command),
     /// Print the JSON schema of recipes
     Schema(schema::Command),
     /// Print shell completions
@@ -157,6 +163,8 @@ pub fn main() -> std::process::ExitCode {
         Command::Resume(c) => c.run(global),
         Command::Report(c) => c.run(global),
         Command::Sample(c) => c.run(global),
+        Command::Prune(c) => c.run(global),
+        Command::Archive(c) => c.run(global),
         Command::Schema(c) => c.run(global),
         Command::Completions(c) => c.run(global),
         Command::Init(c) => c.run(global),

@@ -1,6 +1,7 @@
-//! The user's config: which machine, which root, whose account.
+//! The user's config: which machine, which root, whose account, who is told.
 
 use crate::recipe::diagnostic::{Diagnostic, Sources};
+use crate::recipe::notify::{self, Notify};
 use crate::recipe::section::{Given, Notes, Section};
 use crate::recipe::source;
 use crate::recipe::yaml::Origin;
@@ -13,6 +14,8 @@ pub struct User {
     pub root: Option<Given<String>>,
     /// That jobs are charged to.
     pub account: Option<Given<String>>,
+    /// Of runs whose recipe says nothing of it.
+    pub notify: Option<Notify>,
 }
 
 /// Reads `path`, if there is such a file.
@@ -27,11 +30,11 @@ pub fn load(path: Option<&Path>, sources: &mut Sources, faults: &mut Vec<Diagnos
     let mut notes = Notes::default();
     let mut root = Section::root(Some(&tree), &mut notes);
     let s = &mut root;
-    s.later(&["notify"]);
     let user = User {
         machine: s.text("machine", "Name or file of a machine profile.", None),
         root: s.text("root", "Run root.", None),
         account: s.text("account", "Account that jobs are charged to.", None),
+        notify: s.section("notify", "Who is told how a run ends.", notify::read),
     };
     root.finish();
     faults.append(&mut notes.faults);

@@ -42,6 +42,9 @@ pub struct Plan {
     /// A job that saved before its time limit submits its successor, within these limits; absent: it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<ChainLimits>,
+    /// Who is told how the run ends; absent: nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notify: Option<Notify>,
     pub environment: Environment,
     /// Values for `{dotted.keys}` in arguments and variables, as they stand in the resolved recipe.
     pub values: BTreeMap<String, String>,
@@ -52,6 +55,20 @@ pub struct Plan {
     pub cost: Cost,
     /// What the machine's scheduler is told beside the job's size.
     pub launch: Launch,
+}
+
+/// A command that the supervisor runs once an end of the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Notify {
+    pub on: Vec<On>,
+    pub command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum On {
+    Failed,
+    Finished,
 }
 
 /// What a job is charged for at most.

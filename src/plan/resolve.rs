@@ -31,6 +31,8 @@ pub struct Site<'a> {
     /// Absolute.
     pub root: &'a Path,
     pub account: Option<&'a str>,
+    /// Of the user's config, where the recipe says nothing of it.
+    pub notify: Option<&'a crate::recipe::notify::Notify>,
 }
 
 /// A resolved recipe: the plan and what it was made from.
@@ -130,6 +132,11 @@ fn plan(
                 until: recipe.limits.until.as_ref().map(|day| day.value.clone()),
             }),
         },
+        notify: recipe
+            .notify
+            .as_ref()
+            .or(site.notify)
+            .map(|notify| program::notify(notify, sources)),
         environment: Environment {
             variables: program::variables(recipe, machine),
             setup: recipe.environment.setup.as_ref().map(|s| s.value.clone()),
@@ -160,17 +167,21 @@ fn plan(
     })
 }
 
-/// The program's path stands in the resolved recipe as in the plan: absolute, where it was relative to a file.
+/// Paths of programs stand in the resolved recipe as in the plan: absolute, where they were relative to a file.
 fn program_path(plan: &Plan, notes: &mut Notes) {
-    let shown = notes
-        .resolved
-        .iter_mut()
-        .find(|r| r.key == "program.command");
-    if let (Some(Shown::List(words)), super::Program::Command { command }) =
-        (shown.map(|r| &mut r.value), &plan.program)
-        && let (Some(first), Some(word)) = (words.first_mut(), command.first())
-    {
-        *first = Shown::Text(word.clone());
+    let program = match &plan.program {
+        super::Program::Command { command } => Some(command),
+        super::Program::Bundled => None,
+    };
+    let notify = plan.notify.as_ref().map(|notify| &notify.command);
+    for (key, command) in [("program.command", program), ("notify.command", notify)] {
+        let shown = notes.resolved.iter_mut().find(|r| r.key == key);
+        if let Some(Shown::List(words)) = shown.map(|r| &mut r.value)
+            && let Some(first) = words.first_mut()
+            && let Some(word) = command.and_then(|command| command.first())
+        {
+            *first = Shown::Text(word.clone());
+        }
     }
 }
 

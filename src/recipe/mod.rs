@@ -9,6 +9,7 @@ pub mod environment;
 pub mod job;
 pub mod merge;
 pub mod model;
+pub mod notify;
 pub mod parallel;
 pub mod program;
 pub mod restart;
@@ -40,6 +41,8 @@ pub struct Recipe {
     pub restart: restart::Restart,
     pub chain: Given<chain::Chain>,
     pub limits: chain::Limits,
+    /// `None`: nobody, or whom the user's config names.
+    pub notify: Option<notify::Notify>,
 }
 
 /// Pattern of run names.
@@ -50,7 +53,7 @@ impl Recipe {
     pub fn read(tree: Option<&Node>, notes: &mut Notes) -> (Recipe, Kind) {
         let mut root = Section::root(tree, notes);
         let s = &mut root;
-        s.later(&["sweep", "notify", "after", "hooks", "tune"]);
+        s.later(&["sweep", "after", "hooks", "tune"]);
         let name = name(s);
         s.text(
             "extends",
@@ -91,6 +94,11 @@ impl Recipe {
             restart: s.section("restart", "What happens after failures.", restart::read),
             chain: chain::chain(s),
             limits: s.section("limits", "When a chain of jobs stops.", chain::limits),
+            notify: s.section(
+                "notify",
+                "Who is told how a run ends; in place of `notify` of the user config.",
+                notify::read,
+            ),
         };
         (recipe, root.finish())
     }

@@ -7,6 +7,10 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+/// A copy that was kept less than this ago may be about to be named by a run.
+pub const RESTED: Duration = Duration::from_secs(3600);
 
 /// Keeps a copy of `binary` and returns its path. A copy that stands already is used as it is.
 pub fn keep(root: &Root, binary: &Path) -> Result<PathBuf, StoreError> {
@@ -15,12 +19,14 @@ pub fn keep(root: &Root, binary: &Path) -> Result<PathBuf, StoreError> {
     std::io::copy(&mut source, &mut Feed(&mut hasher)).map_err(StoreError::io("read", binary))?;
     let path = root.bin(hasher.finalize().to_hex().as_str());
     if path.exists() {
+        // It is in use again, though no run names it yet; see [`RESTED`].
+        let _ = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         return Ok(path);
     }
     let directory = path.parent().unwrap_or(root.path());
     std::fs::create_dir_all(directory).map_err(StoreError::io("create", directory))?;
-    let nanos = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
+    let nanos = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |d| d.as_nanos());
     let temporary = directory.join(unfinished::name(&format!("{nanos:x}")));
     let copy = || -> std::io::Result<()> {

@@ -3,10 +3,13 @@
 use super::RunDir;
 use super::journal::{Entry, Event};
 use haul_runtime::contract::checkpoint::{MANIFEST, Manifest, Point};
-use haul_runtime::contract::resume::{lineage, newest};
+use haul_runtime::contract::resume::{Ancestor, lineage, newest};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
+
+/// Link beside a foreign checkpoint's manifest that leads to what the program wrote.
+pub const LINK: &str = "data";
 
 /// What the search found.
 #[derive(Debug, Default)]
@@ -18,49 +21,109 @@ pub struct Found {
     pub existed: bool,
 }
 
+/// What the journal says of attempts and their checkpoints.
+struct Told {
+    /// The newest attempt of the highest reign; a fenced supervisor's later one is not.
+    head: Option<u32>,
+    parents: BTreeMap<u32, Option<Point>>,
+    unreadable: Vec<Point>,
+    saved: Vec<Point>,
+}
+
+impl Told {
+    fn by(journal: &[Entry]) -> Told {
+        let mut head: Option<(u64, u32)> = None;
+        let mut told = Told {
+            head: None,
+            parents: BTreeMap::new(),
+            unreadable: Vec::new(),
+            saved: Vec::new(),
+        };
+        for entry in journal {
+            match &entry.event {
+                Event::Attempt {
+                    attempt, parent, ..
+                } => {
+                    head = head.max(Some((entry.epoch, *attempt)));
+                    told.parents.insert(*attempt, *parent);
+                }
+                Event::Unreadable { at, .. } => told.unreadable.push(*at),
+                Event::Saved { attempt, step, .. } => told.saved.push(Point {
+                    attempt: *attempt,
+                    step: *step,
+                }),
+                _ => {}
+            }
+        }
+        told.head = head.map(|(_, attempt)| attempt);
+        told
+    }
+
+    fn ancestors(&self, head: u32) -> Vec<Ancestor> {
+        lineage(head, |attempt| {
+            self.parents.get(&attempt).copied().flatten()
+        })
+    }
+}
+
+/// Checkpoints that no resumption needs: all but the `keep` newest of the lineage that are whole. None where no one is whole,
+/// and none of attempts that the journal does not know: there a person decides.
+pub fn surplus(run: &RunDir, journal: &[Entry], keep: usize) -> Vec<Point> {
+    let told = Told::by(journal);
+    let Some(head) = told.head else {
+        return Vec::new();
+    };
+    let all: Vec<Point> = told
+        .parents
+        .keys()
+        .flat_map(|attempt| points(run, *attempt))
+        .collect();
+    let ordered = newest(&all, &told.ancestors(head), &told.unreadable);
+    let (mut kept, mut whole) = (Vec::new(), 0);
+    for point in ordered {
+        if whole == keep.max(1) {
+            break;
+        }
+        // A damaged one that is newer stays as well.
+        whole += usize::from(check(run, point).is_ok());
+        kept.push(point);
+    }
+    if whole == 0 {
+        return Vec::new();
+    }
+    all.into_iter()
+        .filter(|point| !kept.contains(point))
+        .collect()
+}
+
 /// The newest checkpoint of the lineage whose manifest and sizes are right, or the one of `step` of it.
 pub fn search(run: &RunDir, journal: &[Entry], step: Option<u64>) -> Found {
-    // The head is the newest attempt of the highest reign; a fenced supervisor's later one is not.
-    let mut head: Option<(u64, u32)> = None;
-    let mut parents = BTreeMap::new();
-    let mut unreadable = Vec::new();
-    let mut saved = Vec::new();
-    for entry in journal {
-        match &entry.event {
-            Event::Attempt {
-                attempt, parent, ..
-            } => {
-                head = head.max(Some((entry.epoch, *attempt)));
-                parents.insert(*attempt, *parent);
-            }
-            Event::Unreadable { at, .. } => unreadable.push(*at),
-            Event::Saved { attempt, step, .. } => saved.push(Point {
-                attempt: *attempt,
-                step: *step,
-            }),
-            _ => {}
-        }
-    }
+    let told = Told::by(journal);
     // A lost journal must not make a run begin again: what lies there counts.
     let lies = |attempt: &u32| !points(run, *attempt).is_empty();
     let stray = run.numbers("checkpoints").iter().any(lies);
-    let Some((_, head)) = head else {
+    let Some(head) = told.head else {
         return Found {
             existed: stray,
             ..Found::default()
         };
     };
-    let ancestors = lineage(head, |attempt| parents.get(&attempt).copied().flatten());
+    let ancestors = told.ancestors(head);
     let mut candidates: Vec<Point> = ancestors
         .iter()
         .flat_map(|ancestor| points(run, ancestor.attempt))
         .collect();
     // Saves that the journal tells of and that are torn now are told; older ones may have been tidied away.
-    let told = newest(&saved, &ancestors, &unreadable);
+    let said = newest(&told.saved, &ancestors, &told.unreadable);
     let torn = |(i, at): &(usize, Point)| *i == 0 || directory(run, *at).exists();
-    let told = told.into_iter().enumerate().filter(torn);
-    candidates.extend(told.map(|(_, at)| at));
+    let said = said.into_iter().enumerate().filter(torn);
+    candidates.extend(said.map(|(_, at)| at));
     // What the journal knows and the directory has no more existed as well.
+    let Told {
+        mut saved,
+        unreadable,
+        ..
+    } = told;
     saved.extend(&candidates);
     saved.extend(&unreadable);
     let mut found = Found {
@@ -106,7 +169,12 @@ fn steps(run: &RunDir, attempt: u32, are: fn(&Path) -> bool) -> impl Iterator<It
 /// The step that the bundled trainer is saving: its directory stands, its manifest does not yet. One that failed is removed, one
 /// that a kill interrupted is of an attempt that is over.
 pub fn unfinished(run: &RunDir, attempt: u32) -> Option<u64> {
-    steps(run, attempt, |directory| !directory.join(MANIFEST).exists()).max()
+    without_manifest(run, attempt).max()
+}
+
+/// Steps of all saves of an attempt that were not completed.
+pub fn without_manifest(run: &RunDir, attempt: u32) -> impl Iterator<Item = u64> {
+    steps(run, attempt, |directory| !directory.join(MANIFEST).exists())
 }
 
 /// The directory of a checkpoint.

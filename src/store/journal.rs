@@ -69,6 +69,12 @@ pub enum Event {
     Reopened { slot: u32, upgrade: bool },
     /// The run has ended.
     Finished { outcome: Outcome, words: String },
+    /// Somebody was told so by a command, or why not.
+    Notified {
+        on: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
     #[serde(other)]
     Unknown,
 }

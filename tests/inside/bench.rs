@@ -97,6 +97,7 @@ fn plan(setup: &Setup) -> Plan {
         train_config: None,
         checkpoint: None,
         chain: None,
+        notify: None,
         restart: Restart {
             failures: setup.failures,
         },

@@ -4,6 +4,7 @@ use crate::harness::*;
 use haul::actions::standing::State;
 use haul::actions::view;
 use haul::scheduler::{How, JobState};
+use haul::store::journal::Event;
 use haul::store::{RunDir, select};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -264,4 +265,64 @@ fn status_and_logs_speak_json_and_name_candidates() {
     );
     let output = root.haul(&["logs", "--job", &first.id()]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "from the job\n");
+}
+
+#[test]
+fn the_end_of_a_run_is_told_once_by_the_command_of_the_recipe() {
+    let root = TestRoot::new();
+    let out = root.path().join("told");
+    let script = root.path().join("tell.sh");
+    let lines = format!(
+        "#!/bin/sh\necho \"$HAUL_RUN $HAUL_EVENT $HAUL_WORDS\" >> {}\nexit 5\n",
+        out.display()
+    );
+    std::fs::write(&script, lines).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let recipe = root.path().join("run.yaml");
+    let run = |program: &str, on: &str| {
+        let text = format!(
+            "name: told\nprogram: {{command: {program}}}\ntrain: {{until: {{steps: 3}}}}\njob: {{nodes: 1, ranks_per_node: 1, cores_per_rank: 1}}\nrestart: {{failures: 1}}\nnotify: {{on: {on}, command: [./tell.sh]}}\n"
+        );
+        std::fs::write(&recipe, text).unwrap();
+        let output = root.haul(&["run", recipe.to_str().unwrap()]);
+        let run = select::find(&root.root(), "last").unwrap();
+        let events = wait_for("the end of the job", || {
+            let seen = view::look(&run).ok()?;
+            matches!(seen.job, Some(JobState::Ended(_))).then_some(seen.entries)
+        });
+        let notified: Vec<Event> = events
+            .into_iter()
+            .map(|entry| entry.event)
+            .filter(|event| matches!(event, Event::Notified { .. }))
+            .collect();
+        let told = std::fs::read_to_string(&out).unwrap_or_default();
+        let _ = std::fs::remove_file(&out);
+        (output.status.code(), run.id(), notified, told)
+    };
+    // Two attempts fail, the run once. That the command fails changes nothing.
+    let (code, id, notified, told) = run("[sh, -c, \"exit 9\"]", "[failed]");
+    assert_eq!(code, Some(3));
+    assert_eq!(told.lines().count(), 1, "{told}");
+    assert!(
+        told.starts_with(&format!("{id} failed ")) && told.contains('9'),
+        "{told}"
+    );
+    let [
+        Event::Notified {
+            on,
+            error: Some(error),
+        },
+    ] = &notified[..]
+    else {
+        panic!("{notified:?}");
+    };
+    assert!(
+        on == "failed" && error.contains("exit status: 5"),
+        "{notified:?}"
+    );
+    let (code, id, notified, told) = run("[\"true\"]", "[failed, finished]");
+    assert_eq!((code, notified.len()), (Some(0), 1), "{told}");
+    assert!(told.starts_with(&format!("{id} finished ")), "{told}");
+    let (code, _, notified, told) = run("[\"true\"]", "[failed]");
+    assert_eq!((code, notified.len(), told.as_str()), (Some(0), 0, ""));
 }

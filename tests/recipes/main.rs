@@ -5,6 +5,7 @@
 mod any;
 
 use haul::actions::check::{Checked, Request, load, show};
+use haul::plan::On;
 use haul::recipe::diagnostic::{Faults, Style};
 use haul::recipe::yaml::Origin;
 use std::path::{Path, PathBuf};
@@ -261,7 +262,6 @@ fn later_keys_are_refused_by_name_and_their_inside_is_not_read() {
     for later in [
         "sweep: {weak: {nodes: [1, 2]}}",
         "hooks: {done: [x]}",
-        "notify: {}",
         "after: {ok: 1}",
     ] {
         let told = desk.told(&format!("{GOOD}{later}\n"), &[]);
@@ -478,12 +478,12 @@ fn a_slurm_profile_has_limits_of_time_and_cores() {
 }
 
 #[test]
-fn the_user_config_takes_machine_root_and_account_only() {
+fn the_user_config_takes_machine_root_account_and_notify_only() {
     let desk = Desk::new();
     let recipe = desk.write("r.yaml", GOOD);
     let user = desk.write(
         "config.yaml",
-        "machin: local\nnotify: {on: [failed]}\nroot: [a]\n",
+        "machin: local\nnotify: {on: [failed, stuck]}\nroot: [a]\nafter: 1\n",
     );
     let faults = desk.load_file(&recipe, &[], None, Some(user)).unwrap_err();
     let told: Vec<&str> = faults.list.iter().map(|f| f.message.as_str()).collect();
@@ -491,8 +491,10 @@ fn the_user_config_takes_machine_root_and_account_only() {
         told,
         [
             "unknown key `machin`",
-            "`notify` comes with a later version",
-            "`root`: expected a text, found a list of 1"
+            "`notify.command` is missing",
+            "`notify.on`: `stuck` comes with a later version; expected one of `failed` or `finished`, found `stuck`",
+            "`root`: expected a text, found a list of 1",
+            "unknown key `after`",
         ]
     );
 }
@@ -540,5 +542,58 @@ fn options_of_slurm_are_taken_over_and_those_of_haul_are_refused() {
     ] {
         let told = desk.told(&with(extra), &[]);
         assert!(told.contains(words), "{told}");
+    }
+}
+
+#[test]
+fn who_is_told_of_the_end_stands_in_the_plan_and_not_in_its_fingerprint() {
+    let desk = Desk::new();
+    std::fs::create_dir(desk.path("home")).unwrap();
+    let user = desk.write(
+        "home/config.yaml",
+        "notify: {on: [finished], command: [./tell.sh, \"{x}\"]}\n",
+    );
+    let plan = |recipe: &str, user: Option<&PathBuf>| {
+        let recipe = desk.write("r.yaml", recipe);
+        let checked = desk.load_file(&recipe, &[], None, user.cloned());
+        checked.unwrap().plan
+    };
+    let bare = plan(GOOD, None);
+    assert_eq!(bare.notify, None);
+    let told = plan(GOOD, Some(&user));
+    assert_eq!(told.fingerprint, bare.fingerprint);
+    let notify = told.notify.unwrap();
+    assert_eq!(notify.on, [On::Finished]);
+    let beside = desk.path("home/tell.sh").display().to_string();
+    assert_eq!(notify.command, [beside.as_str(), "{x}"]);
+    // The recipe's stands in place of the user's, and in what is resolved of it.
+    let own = format!("{GOOD}notify: {{on: [failed, finished], command: [tools/mail, me]}}\n");
+    let notify = plan(&own, Some(&user)).notify.unwrap();
+    assert_eq!(notify.on, [On::Failed, On::Finished]);
+    assert_eq!(
+        notify.command[0],
+        desk.path("tools/mail").display().to_string()
+    );
+    let resolved = desk.load(&own, &[]).unwrap().resolved_yaml;
+    let again = plan(&resolved, None).notify.unwrap();
+    assert_eq!(again, notify);
+    for (wrong, words) in [
+        (
+            "{on: failed, command: [x]}",
+            "`notify.on`: expected a list of `failed` or `finished`",
+        ),
+        (
+            "{on: [faild], command: [x]}",
+            "expected one of `failed` or `finished`",
+        ),
+        (
+            "{on: [failed], command: []}",
+            "the command names no program",
+        ),
+        ("{command: [x]}", "`notify.on` is missing"),
+        ("{on: [failed], comand: [x]}", "did you mean `command`?"),
+    ] {
+        let told = desk.told(&format!("{GOOD}notify: {wrong}\n"), &[]);
+        assert!(told.contains(words), "{wrong}: {told}");
     }
 }

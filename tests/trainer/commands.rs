@@ -71,6 +71,100 @@ fn a_run_that_is_over_is_reported_sampled_and_read() {
 }
 
 #[test]
+fn pruned_checkpoints_leave_what_the_run_goes_on_from() {
+    let field = Field::new();
+    field.run(&[]);
+    let of = field.newest();
+    let sample = ["sample", "last", "--tokens", "32", "--prompt", "Of "];
+    let before = Told::of(field.haul(&sample));
+    let saved = || {
+        let listing = std::fs::read_dir(of.dir.checkpoints(1)).unwrap();
+        listing.count() as u64
+    };
+    let all = saved();
+    let dry = document(&field, 0, &["prune"]);
+    assert_eq!(dry["items"].as_array().unwrap().len() as u64, all - 1);
+    assert!(dry["bytes"].as_u64() > Some(100_000), "{dry:#}");
+    assert_eq!((saved(), all >= STEPS / 5), (all, true));
+    let kept = Told::of(field.haul(&["prune", "--keep", "3", "--yes"]));
+    kept.says("freed");
+    assert_eq!((kept.code, saved()), (0, 3), "{kept:#?}");
+    Told::of(field.haul(&["prune", "--yes"])).says("checkpoints/1/step-55");
+    assert_eq!(saved(), 1);
+    Told::of(field.haul(&["prune"])).says("nothing to free");
+    assert_eq!(Told::of(field.haul(&sample)).out, before.out);
+}
+
+#[test]
+fn an_archive_is_reported_like_the_run_and_holds_no_checkpoint_and_no_secret() {
+    let field = Field::new();
+    field.run(&["train.until.steps=20"]);
+    let of = field.newest();
+    let desk = tempfile::tempdir().unwrap();
+    let path = |name: &str| desk.path().join(name).to_str().unwrap().to_owned();
+    let report = |arguments: &[&str]| {
+        let told = Told::of(field.haul(&[&["report", "--md"], arguments].concat()));
+        assert_eq!(told.code, 0, "{told:#?}");
+        told.out
+    };
+    let told = document(&field, 0, &["archive", "last", &path("a.tar")]);
+    assert!(told["files"].as_u64() > Some(15), "{told:#}");
+    let unpacked = std::process::Command::new("tar")
+        .args(["-xf", &path("a.tar"), "-C", desk.path().to_str().unwrap()])
+        .status()
+        .unwrap();
+    assert!(unpacked.success());
+    let copy = path(&of.id());
+    assert_eq!(report(&["--dir", &copy]), report(&["last"]));
+    let kept = std::fs::read_to_string(format!("{copy}/report/report.md")).unwrap();
+    assert_eq!(kept, report(&["last"]));
+
+    Told::of(field.haul(&["archive", "last", &path("b")])).says("without checkpoints");
+    let names = |directory: &str| {
+        let out = std::process::Command::new("find")
+            .args([directory, "-type", "f", "-printf", "%P %s\n"])
+            .output()
+            .unwrap();
+        let mut names: Vec<String> = String::from_utf8(out.stdout)
+            .unwrap()
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        names.retain(|name| !name.starts_with("report/"));
+        names.sort();
+        names
+    };
+    assert_eq!(names(&path("b")), names(&copy));
+    let all = names(&copy).join("\n");
+    for part in [
+        "recipe.yaml ",
+        "provenance.json ",
+        "jobs/1/plan.json ",
+        "journal/",
+        "attempts/1/metrics.jsonl ",
+        "attempts/1/verdict.json ",
+        "attempts/1/binding.jsonl ",
+        "attempts/1/logs/",
+    ] {
+        assert!(all.contains(part), "{part} in {all}");
+    }
+    assert!(of.dir.attempt(1).join("secret").exists());
+    assert!(
+        !all.contains("secret") && !all.contains("safetensors"),
+        "{all}"
+    );
+
+    // What stands is left alone, other kinds are refused, and nothing half made is left.
+    let again = Told::of(field.haul(&["archive", "last", &path("a.tar")]));
+    again.says("exists and is left as it is");
+    let other = Told::of(field.haul(&["archive", "last", &path("a.tar.gz")]));
+    other.says("neither a tar file");
+    let nowhere = Told::of(field.haul(&["archive", "last", &path("none/a.tar")]));
+    assert_eq!((again.code, other.code, nowhere.code), (1, 1, 1));
+    assert_eq!(std::fs::read_dir(desk.path()).unwrap().count(), 3);
+}
+
+#[test]
 fn every_command_with_json_prints_one_document_with_its_schema() {
     let field = Field::new();
     let recipe = field.recipe().to_owned();

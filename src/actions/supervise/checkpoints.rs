@@ -1,6 +1,6 @@
 //! Checkpoints as the supervisor sees them: what an attempt is given to load, manifests for foreign programs.
 
-use crate::store::checkpoints::directory;
+use crate::store::checkpoints::{LINK, directory};
 use crate::store::publish::publish;
 use crate::store::{RunDir, StoreError};
 use haul_runtime::contract::checkpoint::{FileEntry, MANIFEST, Manifest, Point, SCHEMA};
@@ -8,8 +8,6 @@ use std::path::{Path, PathBuf};
 
 /// Name of the file in `HAUL_SAVE_DIR` in which a foreign program names its newest checkpoint.
 pub(super) const POINTER: &str = "latest";
-/// Link beside a foreign checkpoint's manifest that leads to the checkpoint.
-const LINK: &str = "data";
 /// Files of one foreign checkpoint.
 const FILES: usize = 100_000;
 

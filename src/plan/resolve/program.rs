@@ -2,9 +2,10 @@
 
 use crate::machine::Machine;
 use crate::plan::placeholder::{DYNAMIC, FaultKind, Piece, pieces};
-use crate::plan::{Program, Variable};
+use crate::plan::{Notify, On, Program, Variable};
 use crate::recipe::Recipe;
 use crate::recipe::diagnostic::{Diagnostic, Sources, Span};
+use crate::recipe::notify::{self, Notify as Wanted};
 use crate::recipe::section::{Given, Notes, suggestion};
 use std::collections::BTreeMap;
 
@@ -116,17 +117,40 @@ pub(super) fn program(recipe: &Recipe, sources: &Sources) -> Program {
     };
     let mut command: Vec<String> = program.command.iter().map(|w| w.value.clone()).collect();
     if let Some((word, given)) = command.first_mut().zip(program.command.first())
-        && word.contains('/')
-        && !word.starts_with('/')
         && !word.contains(['{', '}'])
-        && let Some(source) = given.at.and_then(|span| sources.get(span.source))
+        && let Some(path) = beside(given, sources)
     {
-        let given = source.directory.join(&word);
-        let path = super::normal(&std::path::absolute(&given).unwrap_or(given));
         // Braces of the directory stand for themselves.
-        *word = path.to_string_lossy().replace('{', "{{").replace('}', "}}");
+        *word = path.replace('{', "{{").replace('}', "}}");
     }
     Program::Command { command }
+}
+
+/// The absolute path of a program that is given relative to the file it stands in; absent for other words.
+fn beside(given: &Given<String>, sources: &Sources) -> Option<String> {
+    let word = &given.value;
+    let relative = word.contains('/') && !word.starts_with('/');
+    let source = sources.get(given.at.filter(|_| relative)?.source)?;
+    let path = source.directory.join(word);
+    let path = super::normal(&std::path::absolute(&path).unwrap_or(path));
+    Some(path.to_string_lossy().into_owned())
+}
+
+/// Who is told of the end. The program is found like that of the ranks.
+pub(super) fn notify(given: &Wanted, sources: &Sources) -> Notify {
+    let mut command: Vec<String> = given.command.iter().map(|w| w.value.clone()).collect();
+    let path = given.command.first().and_then(|word| beside(word, sources));
+    if let (Some(first), Some(path)) = (command.first_mut(), path) {
+        *first = path;
+    }
+    let on = given.on.iter().map(|on| match on {
+        notify::On::Failed => On::Failed,
+        notify::On::Finished => On::Finished,
+    });
+    Notify {
+        on: on.collect(),
+        command,
+    }
 }
 
 /// The profile's variables, then the recipe's, which win; each group by name.

@@ -178,19 +178,8 @@ impl Section<'_> {
         default: (&'static str, T),
     ) -> Given<T> {
         let names: Vec<&'static str> = choices.iter().map(|(word, _)| *word).collect();
-        self.key(name, words, Kind::Choice(names.clone()), None);
-        let given = self.scalar(name, |text| {
-            if let Some((word, value)) = choices.iter().find(|(word, _)| *word == text) {
-                return Ok((*word, *value));
-            }
-            if later.contains(&text) {
-                return Err(format!(
-                    "`{text}` comes with a later version; expected one of {}",
-                    list(&names)
-                ));
-            }
-            Err(format!("expected one of {}", list(&names)))
-        });
+        self.key(name, words, Kind::Choice(names), None);
+        let given = self.scalar(name, |text| one_of(text, choices, later));
         if let Some(given) = &given {
             self.resolved(
                 name,
@@ -201,6 +190,43 @@ impl Section<'_> {
         }
         let given = given.map(|g| g.map(|(_, value)| value));
         self.or(name, given, default.1, default.0.into())
+    }
+
+    /// A list of words of `choices`, each once, if given; `later` are those of a later version.
+    pub fn choices<T: Copy>(
+        &mut self,
+        name: &'static str,
+        words: &'static str,
+        choices: &[(&'static str, T)],
+        later: &[&'static str],
+    ) -> Option<Vec<T>> {
+        let names: Vec<&'static str> = choices.iter().map(|(word, _)| *word).collect();
+        let kind = Kind::List {
+            item: Box::new(Kind::Choice(names.clone())),
+            length: None,
+        };
+        self.key(name, words, kind, None);
+        let node = self.value(name)?;
+        let Value::List(items) = &node.value else {
+            let reason = format!("expected a list of {}", list(&names));
+            self.wrong(name, node, &reason);
+            return None;
+        };
+        let (mut read, mut shown, mut sound) = (Vec::new(), Vec::new(), true);
+        for item in items {
+            match parse_scalar(item, |text| one_of(text, choices, later)) {
+                Ok((word, value)) => {
+                    read.push(value);
+                    shown.push(Shown::Plain(word.into()));
+                }
+                Err(reason) => {
+                    self.wrong(name, item, &reason);
+                    sound = false;
+                }
+            }
+        }
+        self.resolved(name, Shown::List(shown), node.origin, Some(node.span));
+        sound.then_some(read)
     }
 
     fn or<T>(
@@ -369,6 +395,23 @@ impl Section<'_> {
         read.sort_by(|a, b| a.0.value.cmp(&b.0.value));
         read
     }
+}
+
+/// The word of `choices` that `text` is.
+fn one_of<T: Copy>(
+    text: &str,
+    choices: &[(&'static str, T)],
+    later: &[&'static str],
+) -> Result<(&'static str, T), String> {
+    if let Some(choice) = choices.iter().find(|(word, _)| *word == text) {
+        return Ok(*choice);
+    }
+    let names: Vec<&str> = choices.iter().map(|(word, _)| *word).collect();
+    let expected = format!("expected one of {}", list(&names));
+    Err(match later.contains(&text) {
+        true => format!("`{text}` comes with a later version; {expected}"),
+        false => expected,
+    })
 }
 
 /// A scalar's value; quoted texts are no numbers.
