@@ -23,12 +23,8 @@ pub struct Runs {
 pub fn runs(root: &Root, limit: usize) -> Result<Runs, StoreError> {
     let runs = select::newest_first(root)?;
     let total = runs.len();
-    let mut views = runs
-        .iter()
-        .take(limit)
-        .map(view::view)
-        .collect::<Result<Vec<View>, _>>()?;
-    views.sort_by(|a, b| b.created.cmp(&a.created));
+    let mut views = view::views(&runs[..total.min(limit)])?;
+    views.sort_by(|a, b| (&b.created, &b.id).cmp(&(&a.created, &a.id)));
     Ok(Runs { views, total })
 }
 
@@ -116,6 +112,7 @@ pub fn details_json(run: &RunDir, seen: &Seen) -> Value {
         "job": seen.job,
         "journal": seen.entries,
         "damaged_journal_lines": seen.damaged,
+        "slurm_calls_this_hour": view::slurm_calls(run, seen.view.slot),
     })
 }
 
@@ -133,6 +130,12 @@ pub fn details_text(run: &RunDir, seen: &Seen, width: Option<usize>, style: Styl
         facts.row([name.to_owned(), value]);
     }
     facts.row(["job".to_owned(), job(view, seen.job.as_ref())]);
+    if let Some(calls) = view::slurm_calls(run, seen.view.slot) {
+        facts.row([
+            "Slurm calls",
+            &format!("{calls} this hour, by all who use this root"),
+        ]);
+    }
     facts.row(["files", &run.path().display().to_string()]);
     text.push_str(&facts.render(width, style));
     let attempts = attempts(seen);

@@ -1,6 +1,7 @@
 //! Lines of squeue and sacct → rows. Text formats only: their fields are asked for one by one and do not change with the version.
 
-use super::state::Told;
+use super::state::{Told, meaning};
+use crate::scheduler::JobState;
 use serde::{Deserialize, Serialize};
 
 /// Of `squeue -h -o`: the name comes last, because it alone may hold the separator.
@@ -9,7 +10,7 @@ pub const QUEUE_FORMAT: &str = "%A|%T|%S|%r|%j";
 pub const PAST_FORMAT: &str = "JobIDRaw,State,ExitCode,Start,End,JobName";
 
 /// One job as it was told.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     pub job: String,
     pub name: String,
@@ -26,6 +27,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// It has ended.
+    pub fn is_over(&self) -> bool {
+        matches!(meaning(&self.told()), JobState::Ended(_))
+    }
+
     pub fn told(&self) -> Told {
         Told {
             state: self.state.clone(),
