@@ -5,3 +5,4 @@
 
 mod asking;
 mod desk;
+mod lost;

@@ -46,6 +46,7 @@ impl Slurm {
             queue: self.queries.queue(now),
             past: Rows::default(),
             past_error: None,
+            absent: BTreeMap::new(),
         };
         let unknown = |one: &Wanted| {
             let mut one = one.clone();
@@ -60,6 +61,16 @@ impl Slurm {
         let missing: Vec<Wanted> = wanted.iter().filter_map(unknown).collect();
         if !missing.is_empty() {
             (answers.past, answers.past_error) = self.queries.past(&missing, now);
+        }
+        if let Ok(queue) = &answers.queue {
+            let all = wanted
+                .iter()
+                .flat_map(|one| one.jobs.iter().map(|job| (&one.token, job)));
+            let seen = all.clone().map(|(_, job)| job.clone()).collect();
+            let absent = all
+                .filter(|(token, job)| answers.is_absent(token, job))
+                .map(|(_, job)| (job.clone(), queue.asked));
+            answers.absent = self.queries.absent(&seen, &absent.collect());
         }
         answers
     }

@@ -192,14 +192,18 @@ impl Queries {
     }
 
     /// Since when the controller has not known each of the jobs that accounting takes for alive, in milliseconds.
-    /// `absent` are those of `jobs` that it does not know now.
-    pub fn absent(&self, jobs: &[String], absent: &[(String, u64)]) -> BTreeMap<String, u64> {
+    /// `absent` are those of `seen` of which this is so now, and since when at the latest.
+    pub fn absent(
+        &self,
+        seen: &BTreeSet<String>,
+        absent: &BTreeMap<String, u64>,
+    ) -> BTreeMap<String, u64> {
         let shelf = self.shelf("absent");
         let before: BTreeMap<String, u64> = shelf.take();
         let mut after = before.clone();
-        after.retain(|job, _| !jobs.contains(job) || absent.iter().any(|(one, _)| one == job));
-        for (job, seen) in absent {
-            after.entry(job.clone()).or_insert(*seen);
+        after.retain(|job, _| !seen.contains(job) || absent.contains_key(job));
+        for (job, since) in absent {
+            after.entry(job.clone()).or_insert(*since);
         }
         if after != before {
             shelf.put(&after);
