@@ -10,6 +10,8 @@ use crate::ui::style::{Style, visible};
 use crate::ui::table::Table;
 use crate::ui::units;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 pub const SCHEMA: &str = "haul.status/1";
 
@@ -244,6 +246,36 @@ fn attempts(seen: &Seen) -> Table {
     table
 }
 
+/// States as lines, for somebody who watches them where nothing can be drawn: one when a state changes, and one now
+/// and then when only the words do.
+#[derive(Debug, Default)]
+pub struct Ticker {
+    told: BTreeMap<String, (State, String, Instant)>,
+}
+
+impl Ticker {
+    const PAUSE: Duration = Duration::from_secs(10);
+
+    /// Lines, each ended, for what is new in `views`.
+    pub fn news(&mut self, views: &[View], now: Instant) -> String {
+        let mut text = String::new();
+        for view in views {
+            let told = self.told.get(&view.id);
+            let due = told.is_none_or(|(state, words, at)| {
+                let later = now.saturating_duration_since(*at) >= Self::PAUSE;
+                *state != view.state || *words != view.words && later
+            });
+            if due {
+                let words = visible(&view.words);
+                text.push_str(&format!("{}  {}: {words}\n", view.id, view.state.word()));
+                let kept = (view.state, view.words.clone(), now);
+                self.told.insert(view.id.clone(), kept);
+            }
+        }
+        text
+    }
+}
+
 /// The command somebody who reads this would want next.
 pub fn next(run: &RunDir, view: &View) -> String {
     let id = &view.id;
@@ -268,6 +300,30 @@ pub fn next(run: &RunDir, view: &View) -> String {
 mod tests {
     use super::*;
     use crate::store::journal::{Journal, Outcome};
+
+    #[test]
+    fn lines_come_with_states_at_once_and_with_words_now_and_then() {
+        let view = |state: &str, words: &str| -> View {
+            serde_json::from_value(serde_json::json!({
+                "id": "own-261130-aaaa", "state": state, "words": words, "slot": 1, "bundled": false, "progress": {},
+            }))
+            .unwrap()
+        };
+        let begin = Instant::now();
+        let mut ticker = Ticker::default();
+        let mut at = |second, state, words| {
+            ticker.news(&[view(state, words)], begin + Duration::from_secs(second))
+        };
+        assert_eq!(
+            at(0, "training", "step 1"),
+            "own-261130-aaaa  training: step 1\n"
+        );
+        assert_eq!(at(2, "training", "step 2"), "");
+        assert!(at(3, "saving", "step 2").contains("saving"));
+        assert_eq!(at(12, "saving", "step 3"), "");
+        assert!(at(13, "saving", "step 3").contains("step 3"));
+        assert_eq!(at(99, "saving", "step 3"), "");
+    }
 
     #[test]
     fn a_run_without_a_readable_checkpoint_is_not_sent_to_resume() {

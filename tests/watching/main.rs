@@ -5,4 +5,5 @@
 
 mod asking;
 mod desk;
+mod following;
 mod lost;
