@@ -113,16 +113,17 @@ pub fn render(run: &RunDir, form: Form, style: Style) -> anyhow::Result<String> 
 #[derive(Debug)]
 pub struct Shown {
     pub text: String,
-    /// Where the HTML stands, or why it could not be kept.
-    pub kept: Result<PathBuf, anyhow::Error>,
+    /// Where the HTML stands, or why it could not be kept; absent in a colleague's run, where nothing is.
+    pub kept: Option<Result<PathBuf, anyhow::Error>>,
 }
 
-/// The terminal report of `run`; the HTML and JSON are kept in the run directory where it can be written.
+/// The terminal report of `run`; the HTML and JSON are kept in the run directory where it is one's own.
 pub fn show(run: &RunDir, style: Style) -> anyhow::Result<Shown> {
     let summary = summarise(run)?;
     let document = compose::compose(&summary);
     let text = crate::report::text::render(&document, width(), style);
-    let kept = keep(run, summary, document).map(|written| written.html);
+    let kept = publish::is_ours(run.path())
+        .then(|| keep(run, summary, document).map(|written| written.html));
     Ok(Shown { text, kept })
 }
 

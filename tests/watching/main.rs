@@ -6,4 +6,5 @@
 mod asking;
 mod desk;
 mod following;
+mod foreign;
 mod lost;
