@@ -1,5 +1,6 @@
 //! Makes the report of a run from its records and keeps it in the run directory.
 
+use super::accounting;
 use super::standing::State;
 use super::view;
 use crate::report::document::Document;
@@ -50,12 +51,12 @@ pub fn summarise(run: &RunDir) -> anyhow::Result<Summary> {
         "{} holds no records of a run: no journal, no plan, no attempt; name a run directory with --dir",
         run.path().display()
     );
-    let mut summary = Summary::of(&records);
-    if summary.state.outcome.is_none() {
+    if Summary::of(&records).state.outcome.is_none() {
         records.ended = ended(run)?;
-        summary = Summary::of(&records);
     }
-    Ok(summary)
+    let over = records.ended.is_some() || view::has_ended(&records.entries);
+    records.accounts = accounting::accounts(run, &records.entries, over);
+    Ok(Summary::of(&records))
 }
 
 /// How a run of whose end its records say nothing ended, in the words of `haul status`.

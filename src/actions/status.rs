@@ -1,7 +1,9 @@
 //! Use case: what runs are doing, as tables and as JSON.
 
+use super::accounting;
 use super::standing::State;
 use super::view::{self, Seen, View};
+use crate::report::accounting::{Accounting, NOT_YET};
 use crate::report::attempts::ORPHANED;
 use crate::scheduler::JobState;
 use crate::store::journal::Event;
@@ -113,6 +115,7 @@ pub fn details_json(run: &RunDir, seen: &Seen) -> Value {
         "directory": run.path(),
         "job": seen.job,
         "journal": seen.entries,
+        "accounting": account(run, seen),
         "damaged_journal_lines": seen.damaged,
         "slurm_calls_this_hour": view::slurm_calls(run, seen.view.slot),
     })
@@ -132,6 +135,14 @@ pub fn details_text(run: &RunDir, seen: &Seen, width: Option<usize>, style: Styl
         facts.row([name.to_owned(), value]);
     }
     facts.row(["job".to_owned(), job(view, seen.job.as_ref())]);
+    if let Some(account) = account(run, seen) {
+        let queue = account.queue_seconds;
+        facts.row(["queue time", &queue.map_or(NOT_YET.into(), units::duration)]);
+        facts.row(["node-hours", &account.node_hours()]);
+        if let Some(charge) = account.charge() {
+            facts.row(["charged", &charge]);
+        }
+    }
     if let Some(calls) = view::slurm_calls(run, seen.view.slot) {
         facts.row([
             "Slurm calls",
@@ -153,6 +164,11 @@ pub fn details_text(run: &RunDir, seen: &Seen, width: Option<usize>, style: Styl
     }
     text.push_str(&format!("\n{}\n", next(run, view)));
     text
+}
+
+fn account(run: &RunDir, seen: &Seen) -> Option<Accounting> {
+    let over = matches!(seen.job, Some(JobState::Ended(_)));
+    accounting::accounting(run, &seen.entries, over)
 }
 
 fn figures(view: &View) -> Vec<(&'static str, String)> {

@@ -396,7 +396,7 @@ fn is_slurm(plan: Option<&Plan>) -> bool {
 }
 
 /// Whether the newest supervisor has told the end of the run.
-fn has_ended(entries: &[Entry]) -> bool {
+pub fn has_ended(entries: &[Entry]) -> bool {
     let told = entries.iter().rev().find_map(|entry| match entry.event {
         Event::Finished { .. } => Some(true),
         Event::Claimed { .. } | Event::Reopened { .. } => Some(false),

@@ -106,6 +106,7 @@ fn plan(setup: &Setup) -> Plan {
             ranks: world,
             node_hours: None,
             charge: None,
+            charge_rate: None,
         },
         launch: Launch::default(),
     }

@@ -16,7 +16,11 @@ fn a_thousand_runs_cost_one_question_of_each_kind() {
         match number % 3 {
             0 => queue += &format!("{job}|PENDING|1764590000|Priority|{name}\n"),
             1 => queue += &format!("{job}|RUNNING|1764580000|None|{name}\n"),
-            _ => past += &format!("{job}|FAILED|3:0|1764580000|1764580100|{name}\n"),
+            _ => {
+                past += &format!(
+                    "{job}|FAILED|3:0|1764580000|1764580100|1764579000|1764579900|100|2|{name}\n"
+                );
+            }
         }
     }
     desk.says("squeue", &queue);

@@ -57,7 +57,10 @@ fn desk() -> Desk {
     let waits = desk.more(1, Some("2"));
     desk.says(
         "sacct",
-        &format!("1|FAILED|3:0|1764580000|1764580100|{}\n", token(&run)),
+        &format!(
+            "1|FAILED|3:0|1764580000|1764580100|1764579000|1764579900|100|2|{}\n",
+            token(&run)
+        ),
     );
     desk.says(
         "squeue",

@@ -45,7 +45,7 @@ fn on_a_clock() {
         answers.state("haul-x-1", "7")
     };
     let is_lost = |state: &JobState| matches!(state, JobState::Ended(End { how: How::Lost(words), .. }) if words.contains("Slurm has lost the job"));
-    let running = "7|RUNNING|0:0|1764580000|Unknown|haul-x-1\n";
+    let running = "7|RUNNING|0:0|1764580000|Unknown|1764579000|1764579900|100|2|haul-x-1\n";
     says("sacct", running);
     for minute in 0..=15 {
         assert!(matches!(at(minute), JobState::Unknown(_)), "{minute}");
@@ -71,7 +71,10 @@ fn on_a_clock() {
     let lost = at(60);
     assert!(is_lost(&lost), "{lost:?}");
     // Its end is told after all.
-    says("sacct", "7|FAILED|3:0|1764580000|1764580100|haul-x-1\n");
+    says(
+        "sacct",
+        "7|FAILED|3:0|1764580000|1764580100|1764579000|1764579900|100|2|haul-x-1\n",
+    );
     let JobState::Ended(end) = at(70) else {
         panic!("{:?}", at(70));
     };
@@ -84,7 +87,10 @@ fn a_run_whose_job_is_lost_can_be_resumed() {
     let run = desk.run();
     desk.says(
         "sacct",
-        &format!("1|PENDING|0:0|Unknown|Unknown|{}\n", token(&run)),
+        &format!(
+            "1|PENDING|0:0|Unknown|Unknown|1764579000|Unknown|0|0|{}\n",
+            token(&run)
+        ),
     );
     let told = json(&desk.haul(&["status", "last", "--json"]));
     assert_eq!(told["run"]["state"], "unknown");

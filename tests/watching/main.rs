@@ -3,6 +3,7 @@
 // A fault in the set-up of a test is a failure of the test.
 #![allow(clippy::unwrap_used)]
 
+mod accounts;
 mod asking;
 mod desk;
 mod following;
