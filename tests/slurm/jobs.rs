@@ -290,7 +290,7 @@ fn what_a_run_cost_is_told_once_accounting_knows_also_to_a_colleague() {
     // Two nodes for some seconds of ten minutes.
     let used = cost["used_node_hours"].as_f64().unwrap();
     assert!(
-        used > 2.0 * 4.0 / 3600.0 && used < 2.0 * 120.0 / 3600.0,
+        used > 2.0 * 2.0 / 3600.0 && used < 2.0 * 120.0 / 3600.0,
         "{cost}"
     );
     let requested = cost["requested_node_hours"].as_f64().unwrap();
