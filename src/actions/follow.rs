@@ -79,7 +79,7 @@ pub fn follow(run: &RunDir) -> anyhow::Result<Followed> {
 }
 
 /// A descriptor that tells that the follower is asked to go.
-fn leave() -> anyhow::Result<SignalFd> {
+pub fn leave() -> anyhow::Result<SignalFd> {
     let mut set = SigSet::empty();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         set.add(signal);
@@ -90,7 +90,7 @@ fn leave() -> anyhow::Result<SignalFd> {
 }
 
 /// Waits a little; true when asked to go.
-pub(super) fn left(leave: &SignalFd) -> anyhow::Result<bool> {
+pub fn left(leave: &SignalFd) -> anyhow::Result<bool> {
     let timeout = PollTimeout::try_from(POLL).unwrap_or(PollTimeout::ZERO);
     // An interrupted wait only makes the next look come sooner.
     let _ = poll(

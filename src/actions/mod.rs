@@ -1,5 +1,6 @@
 //! Use cases: what a command does, without flags and exit codes.
 
+pub mod accounting;
 pub mod archive;
 pub mod cancel;
 pub mod check;

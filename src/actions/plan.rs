@@ -1,6 +1,6 @@
 //! `haul plan`: what would run, on one page.
 
-use crate::plan::{Plan, Program, SchedulerKind};
+use crate::plan::{NODE_HOURS, Plan, Program, SchedulerKind};
 use crate::recipe::scalar::show_duration;
 use crate::ui::style::Style;
 use crate::ui::units::{bytes, count, grouped, rate};
@@ -205,10 +205,17 @@ fn launched(page: &mut Page, plan: &Plan) {
     );
     let limit = match (job.walltime_seconds, plan.cost.node_hours) {
         (Some(seconds), Some(hours)) => {
-            let unit = plan.cost.charge.as_deref().unwrap_or("node-hours");
+            let unit = plan
+                .cost
+                .charge
+                .as_deref()
+                .filter(|unit| *unit != NODE_HOURS);
+            let charged = unit.zip(plan.cost.charged(hours));
+            let charged = charged.map(|(unit, charged)| format!(" ({charged:.2} {unit})"));
             format!(
-                "at most {}, {hours:.2} {unit} a job",
-                show_duration(seconds)
+                "at most {}, {hours:.2} node-hours{} a job",
+                show_duration(seconds),
+                charged.unwrap_or_default()
             )
         }
         _ => "no time limit; how long it takes is unknown".into(),

@@ -1,5 +1,6 @@
 //! Makes the report of a run from its records and keeps it in the run directory.
 
+use super::accounting;
 use super::standing::State;
 use super::view;
 use crate::report::document::Document;
@@ -50,12 +51,12 @@ pub fn summarise(run: &RunDir) -> anyhow::Result<Summary> {
         "{} holds no records of a run: no journal, no plan, no attempt; name a run directory with --dir",
         run.path().display()
     );
-    let mut summary = Summary::of(&records);
-    if summary.state.outcome.is_none() {
+    if Summary::of(&records).state.outcome.is_none() {
         records.ended = ended(run)?;
-        summary = Summary::of(&records);
     }
-    Ok(summary)
+    let over = records.ended.is_some() || view::has_ended(&records.entries);
+    records.accounts = accounting::accounts(run, &records.entries, over);
+    Ok(Summary::of(&records))
 }
 
 /// How a run of whose end its records say nothing ended, in the words of `haul status`.
@@ -113,16 +114,17 @@ pub fn render(run: &RunDir, form: Form, style: Style) -> anyhow::Result<String> 
 #[derive(Debug)]
 pub struct Shown {
     pub text: String,
-    /// Where the HTML stands, or why it could not be kept.
-    pub kept: Result<PathBuf, anyhow::Error>,
+    /// Where the HTML stands, or why it could not be kept; absent in a colleague's run, where nothing is.
+    pub kept: Option<Result<PathBuf, anyhow::Error>>,
 }
 
-/// The terminal report of `run`; the HTML and JSON are kept in the run directory where it can be written.
+/// The terminal report of `run`; the HTML and JSON are kept in the run directory where it is one's own.
 pub fn show(run: &RunDir, style: Style) -> anyhow::Result<Shown> {
     let summary = summarise(run)?;
     let document = compose::compose(&summary);
     let text = crate::report::text::render(&document, width(), style);
-    let kept = keep(run, summary, document).map(|written| written.html);
+    let kept = publish::is_ours(run.path())
+        .then(|| keep(run, summary, document).map(|written| written.html));
     Ok(Shown { text, kept })
 }
 

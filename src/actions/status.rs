@@ -1,7 +1,9 @@
 //! Use case: what runs are doing, as tables and as JSON.
 
+use super::accounting;
 use super::standing::State;
 use super::view::{self, Seen, View};
+use crate::report::accounting::{Accounting, NOT_YET};
 use crate::report::attempts::ORPHANED;
 use crate::scheduler::JobState;
 use crate::store::journal::Event;
@@ -10,6 +12,8 @@ use crate::ui::style::{Style, visible};
 use crate::ui::table::Table;
 use crate::ui::units;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 pub const SCHEMA: &str = "haul.status/1";
 
@@ -23,12 +27,8 @@ pub struct Runs {
 pub fn runs(root: &Root, limit: usize) -> Result<Runs, StoreError> {
     let runs = select::newest_first(root)?;
     let total = runs.len();
-    let mut views = runs
-        .iter()
-        .take(limit)
-        .map(view::view)
-        .collect::<Result<Vec<View>, _>>()?;
-    views.sort_by(|a, b| b.created.cmp(&a.created));
+    let mut views = view::views(&runs[..total.min(limit)])?;
+    views.sort_by(|a, b| (&b.created, &b.id).cmp(&(&a.created, &a.id)));
     Ok(Runs { views, total })
 }
 
@@ -115,7 +115,9 @@ pub fn details_json(run: &RunDir, seen: &Seen) -> Value {
         "directory": run.path(),
         "job": seen.job,
         "journal": seen.entries,
+        "accounting": account(run, seen),
         "damaged_journal_lines": seen.damaged,
+        "slurm_calls_this_hour": view::slurm_calls(run, seen.view.slot),
     })
 }
 
@@ -133,6 +135,20 @@ pub fn details_text(run: &RunDir, seen: &Seen, width: Option<usize>, style: Styl
         facts.row([name.to_owned(), value]);
     }
     facts.row(["job".to_owned(), job(view, seen.job.as_ref())]);
+    if let Some(account) = account(run, seen) {
+        let queue = account.queue_seconds;
+        facts.row(["queue time", &queue.map_or(NOT_YET.into(), units::duration)]);
+        facts.row(["node-hours", &account.node_hours()]);
+        if let Some(charge) = account.charge() {
+            facts.row(["charged", &charge]);
+        }
+    }
+    if let Some(calls) = view::slurm_calls(run, seen.view.slot) {
+        facts.row([
+            "Slurm calls",
+            &format!("{calls} this hour, by all who use this root"),
+        ]);
+    }
     facts.row(["files", &run.path().display().to_string()]);
     text.push_str(&facts.render(width, style));
     let attempts = attempts(seen);
@@ -154,6 +170,11 @@ pub fn details_text(run: &RunDir, seen: &Seen, width: Option<usize>, style: Styl
     }
     text.push_str(&format!("\n{}\n", next(run, view)));
     text
+}
+
+fn account(run: &RunDir, seen: &Seen) -> Option<Accounting> {
+    let over = matches!(seen.job, Some(JobState::Ended(_)));
+    accounting::accounting(run, &seen.entries, over)
 }
 
 fn figures(view: &View) -> Vec<(&'static str, String)> {
@@ -247,6 +268,36 @@ fn attempts(seen: &Seen) -> Table {
     table
 }
 
+/// States as lines, for somebody who watches them where nothing can be drawn: one when a state changes, and one now
+/// and then when only the words do.
+#[derive(Debug, Default)]
+pub struct Ticker {
+    told: BTreeMap<String, (State, String, Instant)>,
+}
+
+impl Ticker {
+    const PAUSE: Duration = Duration::from_secs(10);
+
+    /// Lines, each ended, for what is new in `views`.
+    pub fn news(&mut self, views: &[View], now: Instant) -> String {
+        let mut text = String::new();
+        for view in views {
+            let told = self.told.get(&view.id);
+            let due = told.is_none_or(|(state, words, at)| {
+                let later = now.saturating_duration_since(*at) >= Self::PAUSE;
+                *state != view.state || *words != view.words && later
+            });
+            if due {
+                let words = visible(&view.words);
+                text.push_str(&format!("{}  {}: {words}\n", view.id, view.state.word()));
+                let kept = (view.state, view.words.clone(), now);
+                self.told.insert(view.id.clone(), kept);
+            }
+        }
+        text
+    }
+}
+
 /// The command somebody who reads this would want next.
 pub fn next(run: &RunDir, view: &View) -> String {
     let id = &view.id;
@@ -271,6 +322,30 @@ pub fn next(run: &RunDir, view: &View) -> String {
 mod tests {
     use super::*;
     use crate::store::journal::{Journal, Outcome};
+
+    #[test]
+    fn lines_come_with_states_at_once_and_with_words_now_and_then() {
+        let view = |state: &str, words: &str| -> View {
+            serde_json::from_value(serde_json::json!({
+                "id": "own-261130-aaaa", "state": state, "words": words, "slot": 1, "bundled": false, "progress": {},
+            }))
+            .unwrap()
+        };
+        let begin = Instant::now();
+        let mut ticker = Ticker::default();
+        let mut at = |second, state, words| {
+            ticker.news(&[view(state, words)], begin + Duration::from_secs(second))
+        };
+        assert_eq!(
+            at(0, "training", "step 1"),
+            "own-261130-aaaa  training: step 1\n"
+        );
+        assert_eq!(at(2, "training", "step 2"), "");
+        assert!(at(3, "saving", "step 2").contains("saving"));
+        assert_eq!(at(12, "saving", "step 3"), "");
+        assert!(at(13, "saving", "step 3").contains("step 3"));
+        assert_eq!(at(99, "saving", "step 3"), "");
+    }
 
     #[test]
     fn a_run_without_a_readable_checkpoint_is_not_sent_to_resume() {

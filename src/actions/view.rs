@@ -6,11 +6,13 @@ use super::submit::submitter;
 use crate::plan::{MachineFacts, Plan, Program};
 use crate::scheduler::local::Local;
 use crate::scheduler::slurm::Slurm;
+use crate::scheduler::slurm::answers::Answers;
+use crate::scheduler::slurm::queries::{Wanted, now};
 use crate::scheduler::{JobState, Scheduler};
 use crate::store::claim::{CLOSED, newest};
 use crate::store::identity::Life;
 use crate::store::journal::{self, Entry, Event, Verdict};
-use crate::store::publish::cache;
+use crate::store::publish::{cache, is_ours};
 use crate::store::{Root, RunDir, StoreError, checkpoints};
 use crate::supervise::submission::{self, Known, Slot};
 use haul_runtime::contract::Until;
@@ -92,32 +94,69 @@ pub fn scheduler_of(run: &RunDir, plan: Option<&Plan>) -> anyhow::Result<Box<dyn
     ))
 }
 
+/// Calls of Slurm's commands in the last hour, by all who use the root of a run that is under it.
+pub fn slurm_calls(run: &RunDir, slot: u32) -> Option<usize> {
+    let plan = plan(run, slot)?;
+    let slurm = is_slurm(Some(&plan)).then(|| slurm(&run.root(), &plan.machine))?;
+    Some(slurm.queries().calls())
+}
+
 /// Looks at a run; for one that is over this reads one file.
 pub fn view(run: &RunDir) -> Result<View, StoreError> {
-    let changed = changed(run);
-    let path = run.path().join("summary.json");
-    if let Some(kept) = std::fs::read(&path)
-        .ok()
-        .and_then(|text| serde_json::from_slice::<Kept>(&text).ok())
-        && Some(kept.changed) == changed
-        && kept.view.id == run.id()
-    {
-        return Ok(kept.view);
+    match kept(run) {
+        Some(view) => Ok(view),
+        None => {
+            let changed = changed(run);
+            Ok(keep(run, changed, look(run)?))
+        }
     }
-    let seen = look(run)?;
+}
+
+/// Looks at runs of one root: whatever their number, Slurm's commands are asked once each at most.
+pub fn views(runs: &[RunDir]) -> Result<Vec<View>, StoreError> {
+    let mut views: Vec<Option<View>> = runs.iter().map(kept).collect();
+    let mut open = Vec::new();
+    for (at, run) in runs.iter().enumerate() {
+        if views[at].is_none() {
+            open.push((at, changed(run), Gathered::of(run)?));
+        }
+    }
+    let answers = ask(open.iter().map(|(at, _, gathered)| (&runs[*at], gathered)));
+    for (at, changed, gathered) in open {
+        let seen = gathered.seen(&runs[at], answers.as_ref())?;
+        views[at] = Some(keep(&runs[at], changed, seen));
+    }
+    Ok(views.into_iter().flatten().collect())
+}
+
+fn summary(run: &RunDir) -> PathBuf {
+    run.path().join("summary.json")
+}
+
+/// What was kept of a run that is over and has not gone on.
+fn kept(run: &RunDir) -> Option<View> {
+    let text = std::fs::read(summary(run)).ok()?;
+    let kept: Kept = serde_json::from_slice(&text).ok()?;
+    (Some(kept.changed) == changed(run) && kept.view.id == run.id()).then_some(kept.view)
+}
+
+/// Keeps what was seen of a run that is over; `before` is as old as the look.
+fn keep(run: &RunDir, before: Option<[(i64, i64); 2]>, seen: Seen) -> View {
     let over = seen.view.state.is_over() && seen.view.state != State::Planned;
     let job_over = matches!(seen.job, Some(JobState::Ended(_)) | None);
     // Somebody who is about to go on with the run has taken its newest slot.
     let left_alone = submitter(run, seen.view.slot).is_none_or(|p| p.life() != Life::Alive);
-    if let (true, true, true, Some(changed)) = (over, job_over, left_alone, changed) {
+    if let (true, true, true, Some(changed)) = (over, job_over, left_alone, before)
+        && is_ours(run.path())
+    {
         let kept = Kept {
             changed,
             view: seen.view.clone(),
         };
         // A root that cannot be written to is only slower.
-        let _ = serde_json::to_vec(&kept).map(|text| cache(&path, &text));
+        let _ = serde_json::to_vec(&kept).map(|text| cache(&summary(run), &text));
     }
-    Ok(seen.view)
+    seen.view
 }
 
 fn changed(run: &RunDir) -> Option<[(i64, i64); 2]> {
@@ -130,69 +169,153 @@ fn changed(run: &RunDir) -> Option<[(i64, i64); 2]> {
 
 /// Looks at a run in full.
 pub fn look(run: &RunDir) -> Result<Seen, StoreError> {
-    let (entries, mut damaged) = journal::read(run)?;
-    let mut facts = facts(run, entries);
-    if matches!(facts.job, Some((_, JobState::Ended(_)))) {
-        // Its supervisor may have written its last words between the two looks.
-        (facts.entries, damaged) = journal::read(run)?;
-    }
-    let Standing { state, words } = judge(&facts);
-    let time = |entry: Option<&Entry>| entry.map(|e| e.time.clone());
-    let finished = facts
-        .entries
-        .iter()
-        .rfind(|entry| matches!(entry.event, Event::Finished { .. }));
-    let over = state.is_over() && state != State::Finished;
-    let view = View {
-        id: run.id(),
-        unreadable: over && {
-            let found = checkpoints::search(run, &facts.entries, None);
-            found.existed && found.newest.is_none()
-        },
-        state,
-        words,
-        created: time(facts.entries.first()),
-        ended: time(finished.or(facts.entries.last())).filter(|_| state.is_over()),
-        slot: facts.slot,
-        job: facts.job.as_ref().map(|(job, _)| job.clone()),
-        bundled: plan(run, facts.slot).is_some_and(|plan| plan.program == Program::Bundled),
-        total_steps: facts.total_steps,
-        progress: facts.progress,
-    };
-    Ok(Seen {
-        view,
-        entries: facts.entries,
-        damaged,
-        job: facts.job.map(|(_, state)| state),
-    })
+    let gathered = Gathered::of(run)?;
+    let answers = ask([(run, &gathered)].into_iter());
+    gathered.seen(run, answers.as_ref())
 }
 
-fn facts(run: &RunDir, entries: Vec<Entry>) -> Facts {
-    let slot = run.numbers("jobs").last().copied().unwrap_or(1);
-    let plan = plan(run, slot);
-    let claim = match newest(run, slot) {
-        None => Claimed::Nobody,
-        Some(None) => Claimed::Unreadable,
-        Some(Some(owner)) if owner.job == CLOSED => Claimed::Closed,
-        Some(Some(owner)) => Claimed::Owner {
-            life: owner.process.life(),
-            job: owner.job,
-        },
-    };
-    let mut progress = progress::newest(run);
-    if plan.as_ref().is_some_and(|p| p.program == Program::Bundled) {
-        progress.saving_step = progress::saving(run, &progress);
+/// What the files of a run tell, before its scheduler is asked.
+struct Gathered {
+    /// Without the job.
+    facts: Facts,
+    damaged: usize,
+    plan: Option<Plan>,
+    /// The job that writes its record at this moment, so that Slurm need not be asked.
+    beating: Option<String>,
+}
+
+impl Gathered {
+    fn of(run: &RunDir) -> Result<Gathered, StoreError> {
+        let (entries, damaged) = journal::read(run)?;
+        let slot = run.numbers("jobs").last().copied().unwrap_or(1);
+        let plan = plan(run, slot);
+        let claim = match newest(run, slot) {
+            None => Claimed::Nobody,
+            Some(None) => Claimed::Unreadable,
+            Some(Some(owner)) if owner.job == CLOSED => Claimed::Closed,
+            Some(Some(owner)) => Claimed::Owner {
+                life: owner.process.life(),
+                job: owner.job,
+            },
+        };
+        let mut progress = progress::newest(run);
+        if plan.as_ref().is_some_and(|p| p.program == Program::Bundled) {
+            progress.saving_step = progress::saving(run, &progress);
+        }
+        let beating = match &claim {
+            Claimed::Owner {
+                job,
+                life: Life::Unknown,
+            } if is_slurm(plan.as_ref()) && !has_ended(&entries) && beats(run, &progress) => {
+                Some(job.clone())
+            }
+            _ => None,
+        };
+        let facts = Facts {
+            slot,
+            submitter: submitter(run, slot).map(|p| p.life()),
+            job: None,
+            claim,
+            request: request(run),
+            progress,
+            total_steps: plan.as_ref().and_then(total_steps),
+            entries,
+        };
+        Ok(Gathered {
+            facts,
+            damaged,
+            plan,
+            beating,
+        })
     }
-    Facts {
-        slot,
-        submitter: submitter(run, slot).map(|p| p.life()),
-        job: job(run, slot, plan.as_ref(), &entries, &claim, &progress),
-        claim,
-        request: request(run),
-        progress,
-        total_steps: plan.as_ref().and_then(total_steps),
-        entries,
+
+    fn seen(mut self, run: &RunDir, answers: Option<&Answers>) -> Result<Seen, StoreError> {
+        let mut facts = self.facts;
+        facts.job = match self.beating {
+            Some(job) => Some((job, JobState::Running)),
+            None => {
+                let jobs = jobs(run, facts.slot, self.plan.as_ref(), &facts.entries, answers);
+                owner_or_newest(jobs, &facts.claim)
+            }
+        };
+        if matches!(facts.job, Some((_, JobState::Ended(_)))) {
+            // Its supervisor may have written its last words between the two looks.
+            (facts.entries, self.damaged) = journal::read(run)?;
+        }
+        let Standing { state, words } = judge(&facts);
+        let time = |entry: Option<&Entry>| entry.map(|e| e.time.clone());
+        let finished = facts
+            .entries
+            .iter()
+            .rfind(|entry| matches!(entry.event, Event::Finished { .. }));
+        let over = state.is_over() && state != State::Finished;
+        let view = View {
+            id: run.id(),
+            unreadable: over && {
+                let found = checkpoints::search(run, &facts.entries, None);
+                found.existed && found.newest.is_none()
+            },
+            state,
+            words,
+            created: time(facts.entries.first()),
+            ended: time(finished.or(facts.entries.last())).filter(|_| state.is_over()),
+            slot: facts.slot,
+            job: facts.job.as_ref().map(|(job, _)| job.clone()),
+            bundled: self
+                .plan
+                .is_some_and(|plan| plan.program == Program::Bundled),
+            total_steps: facts.total_steps,
+            progress: facts.progress,
+        };
+        Ok(Seen {
+            view,
+            entries: facts.entries,
+            damaged: self.damaged,
+            job: facts.job.map(|(_, state)| state),
+        })
     }
+}
+
+/// Asks Slurm about the runs that are under it, once for all; absent where none is.
+fn ask<'a>(runs: impl Iterator<Item = (&'a RunDir, &'a Gathered)>) -> Option<Answers> {
+    let mut wanted = Vec::new();
+    let mut asker: Option<(&RunDir, &MachineFacts)> = None;
+    for (run, gathered) in runs {
+        let Some(machine) = gathered.plan.as_ref().map(|plan| &plan.machine) else {
+            continue;
+        };
+        if !machine.is_slurm() || gathered.beating.is_some() {
+            continue;
+        }
+        // The most careful profile decides how often.
+        if asker.is_none_or(|(_, other)| other.poll_floor < machine.poll_floor) {
+            asker = Some((run, machine));
+        }
+        wanted.push(self::wanted(
+            run,
+            gathered.facts.slot,
+            &gathered.facts.entries,
+        ));
+    }
+    let (run, machine) = asker?;
+    Some(slurm(&run.root(), machine).answers(&wanted, now()))
+}
+
+/// Jobs of a slot, for Slurm.
+fn wanted(run: &RunDir, slot: u32, entries: &[Entry]) -> Wanted {
+    Wanted {
+        token: token(run, slot),
+        jobs: journalled(entries, slot),
+    }
+}
+
+/// Jobs of a slot that the journal names.
+fn journalled(entries: &[Entry], slot: u32) -> Vec<String> {
+    let jobs = entries.iter().filter_map(|entry| match &entry.event {
+        Event::Submitted { slot: s, job } if *s == slot => Some(job.clone()),
+        _ => None,
+    });
+    jobs.collect()
 }
 
 /// The plan of a slot; absent when it is not there or of a version that cannot be read.
@@ -228,20 +351,26 @@ fn request(run: &RunDir) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// All jobs of a slot that are known: from the journal and under the slot's name.
+/// All jobs of a slot that are known: from the journal and under the slot's name; `answers` are Slurm's.
 fn jobs(
     run: &RunDir,
     slot: u32,
     plan: Option<&Plan>,
     entries: &[Entry],
+    answers: Option<&Answers>,
 ) -> Vec<(String, JobState)> {
-    let mut jobs: Vec<String> = entries
-        .iter()
-        .filter_map(|entry| match &entry.event {
-            Event::Submitted { slot: s, job } if *s == slot => Some(job.clone()),
-            _ => None,
-        })
-        .collect();
+    let mut jobs = journalled(entries, slot);
+    let name = token(run, slot);
+    if let (true, Some(answers)) = (is_slurm(plan), answers) {
+        if jobs.is_empty() {
+            jobs = answers.named(&name);
+        }
+        let told = |job: String| {
+            let state = answers.state(&name, &job);
+            (job, state)
+        };
+        return jobs.into_iter().map(told).collect();
+    }
     let scheduler = match scheduler_of(run, plan) {
         Ok(scheduler) => scheduler,
         Err(error) => {
@@ -249,15 +378,12 @@ fn jobs(
             return jobs.into_iter().map(|j| (j, unknown.clone())).collect();
         }
     };
-    // Each look-up is a question to Slurm, so it is asked only for a job that the journal does not name.
-    if jobs.is_empty() || !is_slurm(plan) {
-        for job in scheduler.look_up(&token(run, slot)).unwrap_or_default() {
-            if !jobs.contains(&job) {
-                jobs.push(job);
-            }
+    for job in scheduler.look_up(&name).unwrap_or_default() {
+        if !jobs.contains(&job) {
+            jobs.push(job);
         }
     }
-    let states = scheduler.states(&token(run, slot), &jobs);
+    let states = scheduler.states(&name, &jobs);
     jobs.into_iter()
         .filter_map(|job| Some((job.clone(), states.get(&job)?.clone())))
         .collect()
@@ -268,7 +394,7 @@ fn is_slurm(plan: Option<&Plan>) -> bool {
 }
 
 /// Whether the newest supervisor has told the end of the run.
-fn has_ended(entries: &[Entry]) -> bool {
+pub fn has_ended(entries: &[Entry]) -> bool {
     let told = entries.iter().rev().find_map(|entry| match entry.event {
         Event::Finished { .. } => Some(true),
         Event::Claimed { .. } | Event::Reopened { .. } => Some(false),
@@ -292,25 +418,11 @@ fn beats(run: &RunDir, progress: &Progress) -> bool {
     changed.is_some_and(|at| at.elapsed().unwrap_or_default() < beat)
 }
 
-fn job(
-    run: &RunDir,
-    slot: u32,
-    plan: Option<&Plan>,
-    entries: &[Entry],
+/// The job of the slot's owner, else the newest that lives, else the newest.
+fn owner_or_newest(
+    mut jobs: Vec<(String, JobState)>,
     claim: &Claimed,
-    progress: &Progress,
 ) -> Option<(String, JobState)> {
-    if let Claimed::Owner {
-        job: owner,
-        life: Life::Unknown,
-    } = claim
-        && is_slurm(plan)
-        && !has_ended(entries)
-        && beats(run, progress)
-    {
-        return Some((owner.clone(), JobState::Running));
-    }
-    let mut jobs = jobs(run, slot, plan, entries);
     if let Claimed::Owner { job: owner, .. } = claim
         && let Some(at) = jobs.iter().position(|(job, _)| job == owner)
     {
@@ -347,10 +459,19 @@ pub fn known(entries: &[Entry], slot: u32) -> Known {
 /// What is seen of all slots by somebody who wants to continue the run.
 pub fn slots(run: &RunDir, entries: &[Entry]) -> Vec<Slot> {
     let numbers = run.numbers("jobs");
+    let plans: Vec<Option<Plan>> = numbers.iter().map(|number| plan(run, *number)).collect();
+    let under_slurm = plans.iter().flatten().rfind(|plan| is_slurm(Some(plan)));
+    let answers = under_slurm.map(|plan| {
+        let wanted: Vec<Wanted> = numbers.iter().map(|n| wanted(run, *n, entries)).collect();
+        slurm(&run.root(), &plan.machine)
+            .eager()
+            .answers(&wanted, now())
+    });
     numbers
         .into_iter()
-        .map(|number| {
-            let states = jobs(run, number, plan(run, number).as_ref(), entries);
+        .zip(plans)
+        .map(|(number, plan)| {
+            let states = jobs(run, number, plan.as_ref(), entries, answers.as_ref());
             Slot {
                 number,
                 known: known(entries, number),

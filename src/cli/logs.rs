@@ -3,7 +3,9 @@
 use super::{Global, count, exit::Exit, status};
 use crate::actions::logs::{Logs, Wanted};
 use crate::actions::view;
-use crate::ui::{self, style::visible_line};
+use crate::store::journal::Verdict;
+use crate::ui::style::{Style, visible_line, width};
+use crate::ui::{self, frame};
 use serde_json::json;
 use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal};
@@ -26,6 +28,9 @@ pub struct Command {
     /// What the job scripts and supervisors wrote, instead of the ranks
     #[arg(long, conflicts_with_all = ["rank", "attempt"])]
     job: bool,
+    /// Lines as they stand in the files: those that several ranks wrote are not put together
+    #[arg(long)]
+    raw: bool,
 }
 
 impl Command {
@@ -49,9 +54,22 @@ impl Command {
         loop {
             // Looked at before reading: what was written until the end is still read.
             let over = !self.follow || view::view(&run)?.state.is_over();
-            let lines = logs.lines();
+            let ends = match self.raw || self.job {
+                true => Vec::new(),
+                false => logs.ends()?,
+            };
+            // On top of the log of a run that has ended; of one that goes on, where it happened.
+            let on_top = !any;
+            if on_top && !tell(&ends)? {
+                return Ok(Exit::Done);
+            }
+            let lines = match (self.raw || self.job, over || !ends.is_empty()) {
+                (true, _) => logs.lines(),
+                (false, true) => logs.folded(),
+                (false, false) => logs.settled(),
+            };
             any |= !lines.is_empty();
-            if !write(&lines)? {
+            if !write(&lines)? || !on_top && !tell(&ends)? {
                 return Ok(Exit::Done);
             }
             if over {
@@ -72,12 +90,24 @@ impl Command {
     }
 }
 
+/// Writes how attempts ended, with the last words of the rank that was the first.
+fn tell(ends: &[(u32, Verdict)]) -> std::io::Result<bool> {
+    let mut text = String::new();
+    for (attempt, verdict) in ends {
+        let who = verdict
+            .rank
+            .map(|rank| format!(": rank {rank} was the first"));
+        let title = format!("attempt {attempt} ended{}", who.unwrap_or_default());
+        let words = format!("{}\n{}", verdict.words, verdict.log.join("\n"));
+        text.push_str(&frame::frame(&title, &words, width(), Style::stdout()));
+    }
+    put(&text)
+}
+
 /// False when nobody reads any more.
 fn write(lines: &[String]) -> std::io::Result<bool> {
-    use std::io::Write;
-    let mut out = std::io::stdout().lock();
     // What a program wrote must not steer the terminal; a file or a pipe gets it as it is.
-    let terminal = out.is_terminal();
+    let terminal = std::io::stdout().is_terminal();
     let text = lines.iter().fold(String::new(), |text, line| {
         let shown = match terminal {
             true => Cow::Owned(visible_line(line)),
@@ -85,6 +115,12 @@ fn write(lines: &[String]) -> std::io::Result<bool> {
         };
         text + &shown + "\n"
     });
+    put(&text)
+}
+
+fn put(text: &str) -> std::io::Result<bool> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),

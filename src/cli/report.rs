@@ -48,8 +48,9 @@ impl Command {
             let shown = report::show(&run, Style::stdout())?;
             ui::print(&shown.text)?;
             match shown.kept {
-                Ok(path) => ui::say(&format!("report: {}", path.display())),
-                Err(error) => ui::say(&format!(
+                None => {}
+                Some(Ok(path)) => ui::say(&format!("report: {}", path.display())),
+                Some(Err(error)) => ui::say(&format!(
                     "note: no report was kept in the run directory: {error:#}; -o FILE --html writes one elsewhere"
                 )),
             }

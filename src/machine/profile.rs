@@ -19,6 +19,8 @@ pub struct Machine {
     pub limits: Vec<Limit>,
     /// Unit that jobs are charged in.
     pub charge: Option<String>,
+    /// Of these, for an hour of one node.
+    pub charge_rate: Option<f64>,
     pub launch: Launch,
     /// Loaded by the job before anything else.
     pub modules: Vec<String>,
@@ -147,6 +149,11 @@ impl Machine {
             .collect();
         limits.sort_by_key(|l| l.nodes);
         let charge = s.text("charge", "Unit that jobs are charged in.", None);
+        let charge_rate = s.number(
+            "charge_rate",
+            "Units that an hour of one node is charged with.",
+            0.0..=1e6,
+        );
         let launch = s.section("launch", "Options of the site for sbatch and srun.", |s| {
             Launch {
                 sbatch: options(s, "sbatch", "Options of sbatch, each one text."),
@@ -216,6 +223,7 @@ impl Machine {
             node,
             limits,
             charge: charge.map(|c| c.value),
+            charge_rate: charge_rate.map(|rate| rate.value),
             launch,
             modules,
             environment,

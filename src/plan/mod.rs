@@ -79,6 +79,23 @@ pub struct Cost {
     pub node_hours: Option<f64>,
     /// Unit of the site, such as `node-hours`.
     pub charge: Option<String>,
+    /// Units for an hour of one node; absent where they are not known, and where they are node-hours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub charge_rate: Option<f64>,
+}
+
+/// The unit that needs no rate.
+pub const NODE_HOURS: &str = "node-hours";
+
+impl Cost {
+    /// Node-hours in the unit of the site; absent where it is not known what an hour of a node is charged with.
+    pub fn charged(&self, node_hours: f64) -> Option<f64> {
+        let rate = match self.charge.as_deref() {
+            None | Some(NODE_HOURS) => self.charge_rate.or(Some(1.0)),
+            Some(_) => self.charge_rate,
+        };
+        Some(node_hours * rate?)
+    }
 }
 
 /// Options of the site, each one argument.
@@ -207,5 +224,24 @@ impl Plan {
     /// Number of ranks.
     pub fn world(&self) -> usize {
         self.job.nodes * self.job.ranks_per_node
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unit_of_the_site_needs_its_rate() {
+        let cost = |charge: Option<&str>, charge_rate| Cost {
+            ranks: 1,
+            node_hours: None,
+            charge: charge.map(str::to_owned),
+            charge_rate,
+        };
+        assert_eq!(cost(None, None).charged(2.0), Some(2.0));
+        assert_eq!(cost(Some(NODE_HOURS), None).charged(2.0), Some(2.0));
+        assert_eq!(cost(Some("gpu-hours"), Some(4.0)).charged(2.0), Some(8.0));
+        assert_eq!(cost(Some("gpu-hours"), None).charged(2.0), None);
     }
 }

@@ -151,6 +151,7 @@ fn plan(
             ranks: world,
             node_hours: walltime_seconds.map(|s| layout.nodes as f64 * s as f64 / 3600.0),
             charge: machine.charge.clone(),
+            charge_rate: machine.charge_rate,
         },
         launch,
     };

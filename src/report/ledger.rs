@@ -1,10 +1,11 @@
 //! Where the time went: every second between the first submission and the last record in exactly one row.
 //!
-//! A job runs from its supervisor's claim to the last record of that supervisor. Within a job all times come from one
+//! A job runs from its start by the scheduler's accounts, else from its supervisor's claim, to the last record of that supervisor. Within a job all times come from one
 //! clock; between jobs clocks of several machines meet, so negative differences count as nothing.
 
 use super::records::Records;
 use super::steps::{Mark, Step, Steps};
+use crate::store::accounts;
 use crate::store::journal::{Class, Entry, Event};
 use haul_runtime::contract::metrics::Line;
 use serde::Serialize;
@@ -74,7 +75,7 @@ impl Cause {
             Cause::Evaluation => "steps waiting for the held-out split",
             Cause::Other => "the rest within jobs: between steps, leaving",
             Cause::Queue => "submitted, not running; not part of the wall time",
-            Cause::NoJob => "nothing submitted; not part of the wall time",
+            Cause::NoJob => "nothing submitted that could start; not part of the wall time",
         }
     }
 
@@ -112,6 +113,8 @@ pub struct Row {
 #[derive(Debug, Default)]
 struct Job {
     submitted: Option<f64>,
+    /// Since when only the queue keeps it from starting, where that is known.
+    eligible: Option<f64>,
     begin: f64,
     end: f64,
     attempts: Vec<Span>,
@@ -131,12 +134,13 @@ impl Ledger {
         let mut account = Account::default();
         let mut before: Option<f64> = None;
         for (i, job) in jobs.iter().enumerate() {
-            if let Some(submitted) = job.submitted {
-                let free = before.map_or(submitted, |end| end.max(submitted));
+            let eligible = job.eligible.or(job.submitted);
+            if let Some(eligible) = eligible {
+                let free = before.map_or(eligible, |end| end.max(eligible));
                 account.add(Cause::Queue, job.begin - free);
             }
-            if let Some(end) = before {
-                account.add(Cause::NoJob, job.submitted.unwrap_or(job.begin) - end);
+            if let Some(from) = before.or(job.submitted) {
+                account.add(Cause::NoJob, eligible.unwrap_or(job.begin) - from);
             }
             // A supervisor that was given up may have written on while its successor ran.
             let next = jobs.get(i + 1).map_or(f64::INFINITY, |next| next.begin);
@@ -355,6 +359,7 @@ fn jobs(records: &Records, steps: &Steps) -> Vec<Job> {
         let times = attempt.lines.iter().filter_map(|l| moment(l, begin));
         jobs.push(Job {
             submitted: None,
+            eligible: None,
             begin,
             end: times.fold(begin, f64::max),
             attempts: vec![Span {
@@ -378,8 +383,19 @@ fn job(entries: &[&Entry], records: &Records) -> Option<Job> {
         Event::Claimed { slot, .. } | Event::Attempt { slot, .. } => *slot,
         _ => return None,
     };
+    let account = account(records, slot, first);
+    let started = account
+        .and_then(|account| account.started)
+        .map(|at| at as f64);
+    // Whole seconds of another machine's clock.
+    let begin = started.map_or(begin, |started| started.min(begin));
+    let submitted = submitted(records, slot);
+    let eligible = account
+        .and_then(|account| account.eligible)
+        .map(|at| at as f64);
     let mut job = Job {
-        submitted: submitted(records, slot),
+        submitted,
+        eligible: eligible.map(|at| submitted.map_or(at, |from| from.max(at)).min(begin)),
         begin,
         end: begin,
         attempts: Vec::new(),
@@ -418,6 +434,16 @@ fn job(entries: &[&Entry], records: &Records) -> Option<Job> {
         }
     }
     Some(job)
+}
+
+/// What accounting tells of the start that `first` belongs to.
+fn account<'a>(records: &'a Records, slot: u32, first: &Entry) -> Option<&'a accounts::Account> {
+    let Event::Claimed { job, restart, .. } = &first.event else {
+        return None;
+    };
+    let starts = records.accounts.as_ref()?.get(&slot)?;
+    let mut own = starts.iter().filter(|start| start.job == *job);
+    own.nth(*restart as usize)
 }
 
 fn submitted(records: &Records, slot: u32) -> Option<f64> {

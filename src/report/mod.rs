@@ -3,6 +3,7 @@
 //! [`records`] reads a run directory and forgives what is missing or torn; [`summary`] turns records into figures;
 //! [`document`] puts figures in order and words; the rest writes that document down.
 
+pub mod accounting;
 pub mod attempts;
 pub mod compose;
 pub mod document;

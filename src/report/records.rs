@@ -1,5 +1,6 @@
 //! Reads the records of a run. Whatever is missing, torn or of a newer version is left out and told, never an error.
 
+use super::accounting::Accounts;
 use crate::plan::Plan;
 use crate::store::journal::{self, Entry, Event, Outcome, Verdict};
 use crate::store::{RunDir, StoreError};
@@ -25,6 +26,8 @@ pub struct Records {
     pub provenance: Option<serde_json::Value>,
     /// What the trained model writes.
     pub sample: Option<Sampled>,
+    /// Of a run under a scheduler that keeps accounts.
+    pub accounts: Option<Accounts>,
     /// How the run ended, where only its scheduler tells.
     pub ended: Option<(Outcome, String)>,
     /// What could not be read, in words with the path relative to the run.
@@ -112,6 +115,7 @@ pub fn read(run: &RunDir) -> Result<Records, StoreError> {
         attempts,
         provenance,
         sample,
+        accounts: None,
         ended: None,
         warnings: reader.warnings,
     })

@@ -1,5 +1,6 @@
 //! From records to figures: a pure function. Absent is unknown; no figure is guessed.
 
+use super::accounting::Accounting;
 use super::attempts::{self, Attempt, State};
 use super::gaps::{self, Gap};
 use super::ledger::Ledger;
@@ -30,6 +31,9 @@ pub struct Summary {
     pub speed: Option<Speed>,
     pub no_speed: Option<String>,
     pub time: Ledger,
+    /// Of a run under a scheduler that keeps accounts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accounting: Option<Accounting>,
     pub attempts: Vec<Attempt>,
     /// Notes with words, in order.
     pub notes: Vec<Note>,
@@ -118,6 +122,10 @@ impl Summary {
             loss: loss::loss(records, &lineage, &steps),
             no_speed: speed.as_ref().err().cloned(),
             speed: speed.ok(),
+            accounting: records
+                .accounts
+                .as_ref()
+                .map(|accounts| Accounting::of(&records.plans, accounts)),
             attempts: attempts::attempts(records, &lineage, &steps),
             notes: notes(&steps),
             checkpoints: checkpoints(records, &steps),

@@ -591,3 +591,35 @@ fn steps_without_a_record_are_told_and_leave_a_gap_in_the_curve() {
     lines.retain(|line| line.step.is_some_and(|s| s % 3 == 0));
     assert!(Summary::of(&sparse).steps.missing.is_empty());
 }
+
+#[test]
+fn queue_time_is_from_eligible_to_start_where_accounting_tells() {
+    use crate::store::accounts::Account;
+    let mut records = Records::default();
+    let submitted = Event::Submitted {
+        slot: 1,
+        job: "7".into(),
+    };
+    reign(&mut records, 1, "submitter", vec![(0.0, submitted)]);
+    let claimed = Event::Claimed {
+        slot: 1,
+        job: "7".into(),
+        restart: 0,
+    };
+    let events = vec![(110.0, claimed)];
+    reign(&mut records, 2, "supervisor", events);
+    let without = Summary::of(&records).time;
+    assert_eq!(without.seconds(Cause::Queue), 110.0);
+    let account = Account {
+        job: "7".into(),
+        eligible: Some(1_700_000_000 + 30),
+        started: Some(1_700_000_000 + 100),
+        ..Account::default()
+    };
+    records.accounts = Some(BTreeMap::from([(1, vec![account])]));
+    let with = Summary::of(&records).time;
+    assert_eq!(with.seconds(Cause::Queue), 70.0);
+    // Held, and then the job's own begin: not the queue's.
+    assert_eq!(with.seconds(Cause::NoJob), 30.0);
+    assert_eq!(with.wall_seconds, 10.0);
+}

@@ -1,5 +1,6 @@
 //! The run directory: layout, publication, journal, claims, identity of processes. One door to the files of a run.
 
+pub mod accounts;
 pub mod binary;
 pub mod checkpoints;
 pub mod claim;

@@ -44,6 +44,12 @@ pub fn cache(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     std::fs::rename(&temporary, path).map_err(StoreError::io("replace", path))
 }
 
+/// Whether `path` belongs to this user: in a colleague's directory nothing is kept.
+pub fn is_ours(path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).is_ok_and(|meta| meta.uid() == nix::unistd::geteuid().as_raw())
+}
+
 /// Whether a file has to outlive a crash of the machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Durable {

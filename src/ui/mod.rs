@@ -3,6 +3,7 @@
 pub mod curve;
 pub mod frame;
 pub mod progress;
+pub mod screen;
 pub mod style;
 pub mod table;
 pub mod units;

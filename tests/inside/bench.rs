@@ -109,6 +109,7 @@ fn plan(setup: &Setup) -> Plan {
             ranks: world,
             node_hours: None,
             charge: None,
+            charge_rate: None,
         },
         launch: Launch::default(),
     }

@@ -343,3 +343,54 @@ fn an_allocation_that_one_holds_is_used_as_often_as_wanted() {
         "{launched}"
     );
 }
+
+#[test]
+#[ignore = "needs a real Slurm: .ci/slurm"]
+fn what_a_run_cost_is_told_once_accounting_knows_also_to_a_colleague() {
+    let _cluster = shared();
+    let field = Field::of("ada");
+    let recipe = field.recipe("20, 0.2, 10", TWO_NODES);
+    let told = field.haul(&["run", &recipe]);
+    assert_eq!(told.code, 0, "{told:#?}");
+    let cost = wait_for("the accounts", || {
+        let status = field.haul(&["status", "last", "--json"]).json();
+        let cost = status["accounting"].clone();
+        cost["used_node_hours"].is_number().then_some(cost)
+    });
+    // Two nodes for some seconds of ten minutes.
+    let used = cost["used_node_hours"].as_f64().unwrap();
+    assert!(
+        used > 2.0 * 2.0 / 3600.0 && used < 2.0 * 120.0 / 3600.0,
+        "{cost}"
+    );
+    let requested = cost["requested_node_hours"].as_f64().unwrap();
+    assert!((requested - 1.0 / 3.0).abs() < 1e-9, "{cost}");
+    assert!(cost["queue_seconds"].as_f64().unwrap() < 120.0, "{cost}");
+    assert_eq!(cost["jobs_not_yet_known"], 0, "{cost}");
+    let root = field.path().join("runs");
+    let listing = || {
+        cluster(&[
+            "exec",
+            "find",
+            root.to_str().unwrap(),
+            "-printf",
+            "%p %C@\n",
+        ])
+    };
+    // What a look of one's own keeps is kept by now.
+    field.haul(&["report", "last"]);
+    field.haul(&["status", "--all"]);
+    let before = listing();
+    let haul = field.path().join("haul");
+    cluster(&["exec", "chmod", "755", field.path().to_str().unwrap()]);
+    for words in [["status", "last"], ["report", "last"], ["logs", "last"]] {
+        let all = [
+            &["as", "bob", haul.to_str().unwrap()],
+            &words[..],
+            &["--root", root.to_str().unwrap()],
+        ];
+        let told = cluster(&all.concat());
+        assert!(!told.is_empty());
+    }
+    assert_eq!(listing(), before);
+}

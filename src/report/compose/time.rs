@@ -1,6 +1,7 @@
 //! The sections on time and attempts: where it went, how each ended.
 
 use super::{or_unknown, plural};
+use crate::report::accounting::{Accounting, NOT_YET};
 use crate::report::attempts::class_word;
 use crate::report::document::{Block, Figure, Part, Section, Shares};
 use crate::report::ledger::Cause;
@@ -62,11 +63,31 @@ pub(super) fn time(summary: &Summary) -> Section {
         }
         blocks.push(Block::Figures(figures));
     }
+    if let Some(accounting) = &summary.accounting {
+        blocks.push(Block::Figures(accounts(accounting)));
+    }
     Section {
         id: "time",
         title: "Where the time went",
         blocks,
     }
+}
+
+/// Of a run under a scheduler that keeps accounts.
+fn accounts(accounting: &Accounting) -> Vec<Figure> {
+    let queue = accounting.queue_seconds;
+    let mut figures = vec![
+        Figure::new("queue time", queue.map_or(NOT_YET.into(), units::duration))
+            .means("from eligible to start, of all jobs; by the scheduler's accounts"),
+        Figure::new("node-hours", accounting.node_hours())
+            .means("nodes x time from start to end, of all jobs; requested: nodes x walltime"),
+    ];
+    figures.extend(
+        accounting
+            .charge()
+            .map(|charge| Figure::new("charged", charge)),
+    );
+    figures
 }
 
 pub(super) fn attempts(summary: &Summary) -> Section {

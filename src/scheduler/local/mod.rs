@@ -13,7 +13,7 @@ pub use keeper::{become_job, detach, keep};
 
 use super::{Cancel, End, How, JobState, Request, Scheduler, SchedulerError, SubmitError};
 use crate::store::identity::{Life, Process};
-use crate::store::publish::{Published, publish};
+use crate::store::publish::{Published, is_ours, publish};
 use crate::store::{Root, StoreError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -278,7 +278,9 @@ fn state(directory: &Path) -> JobState {
             false => JobState::Ended(end),
         };
     }
-    if let Err(error) = void(&directory.join("state"), &reason) {
+    if read(&directory.join("state")).is_none()
+        && let Err(error) = void(&directory.join("state"), &reason)
+    {
         return JobState::Unknown(error.to_string());
     }
     match read(&directory.join("state")) {
@@ -333,7 +335,13 @@ fn unaccepted(directory: &Path) -> JobState {
     }
 }
 
+/// Only in jobs of this user: somebody who looks at a colleague's changes nothing.
 fn void(path: &Path, reason: &str) -> Result<Published, StoreError> {
+    if path.parent().is_none_or(|parent| !is_ours(parent)) {
+        return Err(StoreError::io("settle", path)(
+            ErrorKind::PermissionDenied.into(),
+        ));
+    }
     let void = Holder::Void {
         reason: reason.to_owned(),
     };

@@ -1,6 +1,7 @@
 //! Runs a command of Slurm: bounded in time, standard error apart, without what the caller's own job left in the environment.
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -41,6 +42,8 @@ pub fn run(program: &str, arguments: &[&str], limit: Duration) -> std::io::Resul
         .args(arguments)
         .env("SLURM_TIME_FORMAT", "%s")
         .env("LC_ALL", "C")
+        // Ctrl-C is for us: a question that was asked is answered.
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());

@@ -1,6 +1,8 @@
 //! Slurm, through its commands. What it does not know at the moment is unknown, never failed.
 
+pub mod answers;
 pub mod command;
+mod kept;
 pub mod parse;
 pub mod queries;
 pub mod refusal;
@@ -8,7 +10,8 @@ pub mod state;
 
 use super::{Cancel, JobState, Request, Scheduler, SchedulerError, SubmitError};
 use crate::store::Root;
-use queries::Queries;
+use answers::Answers;
+use queries::{Queries, Rows, Wanted};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -26,8 +29,50 @@ impl Slurm {
         }
     }
 
+    /// For somebody who acts on what is said.
+    pub fn eager(self) -> Slurm {
+        Slurm {
+            queries: self.queries.eager(),
+        }
+    }
+
     pub fn queries(&self) -> &Queries {
         &self.queries
+    }
+
+    /// What is said of all that is wanted at the time `now`, in milliseconds since the epoch: squeue and sacct are asked once each, or not at all.
+    pub fn answers(&self, wanted: &[Wanted], now: u64) -> Answers {
+        let mut answers = Answers {
+            queue: self.queries.queue(now),
+            past: Rows::default(),
+            past_error: None,
+            absent: BTreeMap::new(),
+        };
+        let unknown = |one: &Wanted| {
+            let mut one = one.clone();
+            match one.jobs.is_empty() {
+                true => answers.named(&one.token).is_empty().then_some(one),
+                false => {
+                    one.jobs.retain(|job| !answers.is_queued(&one.token, job));
+                    (!one.jobs.is_empty()).then_some(one)
+                }
+            }
+        };
+        let missing: Vec<Wanted> = wanted.iter().filter_map(unknown).collect();
+        if !missing.is_empty() {
+            (answers.past, answers.past_error) = self.queries.past(&missing, now);
+        }
+        if let Ok(queue) = &answers.queue {
+            let all = wanted
+                .iter()
+                .flat_map(|one| one.jobs.iter().map(|job| (&one.token, job)));
+            let seen = all.clone().map(|(_, job)| job.clone()).collect();
+            let absent = all
+                .filter(|(token, job)| answers.is_absent(token, job))
+                .map(|(_, job)| (job.clone(), queue.asked));
+            answers.absent = self.queries.absent(&seen, &absent.collect());
+        }
+        answers
     }
 }
 
@@ -70,7 +115,8 @@ impl Scheduler for Slurm {
                 }
             }
         };
-        add(self.queries.queue()?);
+        let queue = self.queries.queue(queries::now())?;
+        add(queue.of.into_values().flatten().collect());
         match self.queries.named(token) {
             Ok(rows) => add(rows),
             // The controller keeps what ended a few minutes ago; a cluster without accounting has nothing else.
@@ -87,48 +133,14 @@ impl Scheduler for Slurm {
         if jobs.is_empty() {
             return BTreeMap::new();
         }
-        let queue = self.queries.queue();
-        let waiting: Vec<String> = match &queue {
-            Ok(rows) => jobs
-                .iter()
-                .filter(|job| !rows.iter().any(|row| is(row, token, job)))
-                .cloned()
-                .collect(),
-            Err(_) => jobs.to_vec(),
+        let wanted = Wanted {
+            token: token.to_owned(),
+            jobs: jobs.to_vec(),
         };
-        let past = match waiting.is_empty() {
-            true => Ok(BTreeMap::new()),
-            false => self.queries.past(&waiting),
-        };
-        let of = |job: &String| {
-            if let Ok(rows) = &queue
-                && let Some(row) = rows.iter().find(|row| is(row, token, job))
-            {
-                return state::meaning(&row.told());
-            }
-            let told = past.as_ref().map(|rows| {
-                let row = rows.get(job)?;
-                (row.name == token).then_some(row)
-            });
-            match (&queue, told) {
-                (queue, Ok(Some(row))) => match state::meaning(&row.told()) {
-                    end @ JobState::Ended(_) => end,
-                    // Accounting lags: that it runs there says nothing where the controller does not know it.
-                    _ if queue.is_ok() => JobState::Unknown(
-                        "squeue does not know it any more, and sacct not yet how it ended".into(),
-                    ),
-                    state => state,
-                },
-                (Ok(_), Ok(None)) => {
-                    JobState::Unknown("neither squeue nor sacct knows it (yet)".into())
-                }
-                (Ok(_), Err(error)) => {
-                    JobState::Unknown(format!("squeue does not know it; {error}"))
-                }
-                (Err(error), _) => JobState::Unknown(error.to_string()),
-            }
-        };
-        jobs.iter().map(|job| (job.clone(), of(job))).collect()
+        let answers = self.answers(&[wanted], queries::now());
+        jobs.iter()
+            .map(|job| (job.clone(), answers.state(token, job)))
+            .collect()
     }
 
     fn cancel(&self, job: &str, how: Cancel) -> Result<(), SchedulerError> {
@@ -145,11 +157,6 @@ impl Scheduler for Slurm {
                 reason,
             })
     }
-}
-
-/// Ids come again: after they have wrapped, and behind a controller that lost its state.
-fn is(row: &parse::Row, token: &str, job: &str) -> bool {
-    row.job == job && row.name == token
 }
 
 /// The cluster keeps no accounts at all, which is no failure.

@@ -1,15 +1,18 @@
 //! Lines of squeue and sacct → rows. Text formats only: their fields are asked for one by one and do not change with the version.
 
-use super::state::Told;
+use super::state::{Told, meaning};
+use crate::scheduler::JobState;
+use crate::store::accounts::Account;
 use serde::{Deserialize, Serialize};
 
 /// Of `squeue -h -o`: the name comes last, because it alone may hold the separator.
 pub const QUEUE_FORMAT: &str = "%A|%T|%S|%r|%j";
 /// Of `sacct -P -n -X -D -o`.
-pub const PAST_FORMAT: &str = "JobIDRaw,State,ExitCode,Start,End,JobName";
+pub const PAST_FORMAT: &str =
+    "JobIDRaw,State,ExitCode,Start,End,Submit,Eligible,ElapsedRaw,AllocNodes,JobName";
 
 /// One job as it was told.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
     pub job: String,
     pub name: String,
@@ -23,9 +26,17 @@ pub struct Row {
     pub start: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<i64>,
+    /// Of sacct.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
 }
 
 impl Row {
+    /// It has ended.
+    pub fn is_over(&self) -> bool {
+        matches!(meaning(&self.told()), JobState::Ended(_))
+    }
+
     pub fn told(&self) -> Told {
         Told {
             state: self.state.clone(),
@@ -56,6 +67,7 @@ pub fn queue(text: &str) -> Vec<Row> {
             reason: Some(reason.trim().to_owned()),
             start: seconds(start),
             end: None,
+            account: None,
         })
     };
     text.lines().filter_map(row).collect()
@@ -64,17 +76,30 @@ pub fn queue(text: &str) -> Vec<Row> {
 /// Rows of sacct in [`PAST_FORMAT`]; of a job that was requeued the last one counts, and comes last.
 pub fn past(text: &str) -> Vec<Row> {
     let row = |line: &str| {
-        let mut fields = line.splitn(6, '|');
+        let mut fields = line.splitn(10, '|');
         let (job, state, exit) = (fields.next()?, fields.next()?, fields.next()?);
-        let (start, end, name) = (fields.next()?, fields.next()?, fields.next()?);
+        let (start, end) = (seconds(fields.next()?), seconds(fields.next()?));
+        let (submitted, eligible) = (fields.next()?, fields.next()?);
+        let (elapsed, nodes, name) = (fields.next()?, fields.next()?, fields.next()?);
+        let job = number(job)?;
+        let account = Account {
+            job: job.clone(),
+            submitted: seconds(submitted),
+            eligible: seconds(eligible),
+            started: start,
+            ended: end,
+            elapsed_seconds: elapsed.trim().parse().ok(),
+            nodes: nodes.trim().parse().ok(),
+        };
         Some(Row {
-            job: number(job)?,
+            job,
             name: name.trim_end().to_owned(),
             state: state.trim().to_owned(),
             exit: Some(exit.trim().to_owned()),
             reason: None,
-            start: seconds(start),
-            end: seconds(end),
+            start,
+            end,
+            account: Some(account),
         })
     };
     text.lines().filter_map(row).collect()
@@ -120,9 +145,19 @@ mod tests {
     #[test]
     fn requeued_jobs_have_several_rows() {
         let rows = past(
-            "7|NODE_FAIL|0:0|1764580000|1764580100|haul-x-1\n7|CANCELLED by 0|0:0|1764580200|Unknown|haul-x-1\n7.batch|FAILED|1:0|1|2|batch\n",
+            "7|NODE_FAIL|0:0|1764580000|1764580100|1764579000|1764579500|100|4|haul-x-1\n\
+             7|CANCELLED by 0|0:0|1764580200|Unknown|Unknown|Unknown||0|haul-x-1\n\
+             7.batch|FAILED|1:0|1|2|1|1|1|1|batch\n",
         );
         assert_eq!(rows.len(), 2, "{rows:?}");
+        let account = rows[0].account.clone().unwrap();
+        assert_eq!(account.queue_seconds(), Some(500.0));
+        assert_eq!(account.node_hours(), Some(400.0 / 3600.0));
+        let account = rows[1].account.clone().unwrap();
+        assert_eq!(
+            (account.queue_seconds(), account.node_hours()),
+            (None, None)
+        );
         assert_eq!(rows[1].state, "CANCELLED by 0");
         assert_eq!((rows[0].end, rows[1].end), (Some(1764580100), None));
     }

@@ -90,8 +90,26 @@ fn coded(told: &Told) -> How {
     }
 }
 
-/// Why it waits and until when, in words.
+/// Why it waits, and until when at the earliest, in words and in local time.
 fn waiting(told: &Told) -> JobState {
+    let estimate = told
+        .start
+        .and_then(|at| chrono::DateTime::from_timestamp(at, 0));
+    let estimate = estimate.map(|at| {
+        let at = at.with_timezone(&chrono::Local);
+        format!(
+            "Slurm expects it to start on {}",
+            at.format("%Y-%m-%d at %H:%M")
+        )
+    });
+    match (why(told), estimate) {
+        (JobState::Queued, Some(estimate)) => JobState::Waiting(estimate),
+        (JobState::Waiting(why), Some(estimate)) => JobState::Waiting(format!("{why}; {estimate}")),
+        (state, _) => state,
+    }
+}
+
+fn why(told: &Told) -> JobState {
     let reason = told.reason.as_deref().map(str::trim).unwrap_or_default();
     let name = reason.split([',', ' ']).next().unwrap_or_default();
     let words = match name {
@@ -218,6 +236,35 @@ mod tests {
         assert!(words("QOSMaxJobsPerUserLimit").contains("limit of your jobs"));
         let odd = "Nodes required for job are DOWN, DRAINED or reserved";
         assert!(words(odd).contains(odd));
+    }
+
+    #[test]
+    fn when_it_is_expected_to_start_is_told() {
+        let words = |reason: &str, start| {
+            let told = Told {
+                state: "PENDING".into(),
+                reason: Some(reason.into()),
+                start,
+                ..Told::default()
+            };
+            meaning(&told)
+        };
+        let at = Some(1_764_590_000);
+        let local = chrono::DateTime::from_timestamp(1_764_590_000, 0).unwrap();
+        let local = local
+            .with_timezone(&chrono::Local)
+            .format("%H:%M")
+            .to_string();
+        for (reason, why) in [
+            ("Resources", "nodes to become free (Resources); "),
+            ("None", ""),
+        ] {
+            let JobState::Waiting(words) = words(reason, at) else {
+                panic!("{reason}")
+            };
+            assert!(words.contains(why) && words.ends_with(&local), "{words}");
+        }
+        assert_eq!(words("None", None), JobState::Queued);
     }
 
     proptest! {
