@@ -66,6 +66,7 @@ pub(super) fn holders(directory: &Path) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
     use std::process::Command;
 
     #[test]
@@ -76,16 +77,19 @@ mod tests {
         let held = hold(&directory).unwrap();
         let mut child = Command::new("bash")
             .args(["-c", "sleep 60 & wait"])
+            .process_group(0)
             .spawn()
             .unwrap();
         // As in a keeper that is killed: it closes the file and does not unlock it.
         let copy = held.try_clone().unwrap();
         std::mem::forget(held);
         drop(copy);
-        let own = std::process::id() as i32;
+        // What other tests start meanwhile holds it too.
+        let group = nix::unistd::Pid::from_raw(child.id() as i32);
         let others = || -> Vec<i32> {
             let mut all = holders(&directory);
-            all.retain(|pid| *pid != own);
+            let of = |pid: i32| nix::unistd::getpgid(Some(nix::unistd::Pid::from_raw(pid)));
+            all.retain(|pid| of(*pid) == Ok(group));
             all
         };
         let begin = std::time::Instant::now();
