@@ -1,7 +1,7 @@
 //! What Slurm's accounting tells of the jobs of a run: asked for once a job has ended, and kept once it is final.
 
 use super::view::{self, token};
-use crate::plan::{Plan, SchedulerKind};
+use crate::plan::Plan;
 use crate::report::accounting::{Accounting, Accounts};
 use crate::scheduler::slurm::parse::Row;
 use crate::scheduler::slurm::queries::{Wanted, now};
@@ -17,7 +17,7 @@ const SETTLES: i64 = 600;
 pub fn accounts(run: &RunDir, entries: &[Entry], over: bool) -> Option<Accounts> {
     let plans = plans(run);
     let (newest, plan) = plans.last_key_value()?;
-    if plan.machine.scheduler != SchedulerKind::Slurm {
+    if !plan.machine.is_slurm() {
         return None;
     }
     let mut known = Accounts::new();

@@ -34,6 +34,12 @@ impl Answers {
         queue.is_ok_and(|rows| newest(rows, token, job).is_some())
     }
 
+    /// Whether squeue says all there is to say of the job: of one that failed only sacct knows the exit code.
+    pub(super) fn is_settled(&self, token: &str, job: &str) -> bool {
+        let queue = self.queue.as_ref();
+        queue.is_ok_and(|rows| newest(rows, token, job).is_some_and(|row| row.state != "FAILED"))
+    }
+
     /// Jobs of this name that Slurm knows, oldest first.
     pub fn named(&self, token: &str) -> Vec<String> {
         let queue = self.queue.iter().flat_map(|rows| rows.of.values());
@@ -68,7 +74,11 @@ impl Answers {
         if let Ok(rows) = &self.queue
             && let Some(row) = newest(rows, token, job)
         {
-            return state::meaning(&row.told());
+            let end = newest(&self.past, token, job).map(|row| state::meaning(&row.told()));
+            return match (row.state.as_str(), end) {
+                ("FAILED", Some(end @ JobState::Ended(_))) => end,
+                _ => state::meaning(&row.told()),
+            };
         }
         match (&self.queue, newest(&self.past, token, job)) {
             (queue, Some(row)) => match state::meaning(&row.told()) {

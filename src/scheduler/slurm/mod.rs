@@ -53,7 +53,7 @@ impl Slurm {
             match one.jobs.is_empty() {
                 true => answers.named(&one.token).is_empty().then_some(one),
                 false => {
-                    one.jobs.retain(|job| !answers.is_queued(&one.token, job));
+                    one.jobs.retain(|job| !answers.is_settled(&one.token, job));
                     (!one.jobs.is_empty()).then_some(one)
                 }
             }
