@@ -39,7 +39,7 @@ pub(super) fn time(summary: &Summary) -> Section {
             Figure::new("goodput", or_unknown(time.goodput, units::percent))
                 .means("productive time / wall time without queue; productive are the steps that count, saves and evaluations taken out"),
             Figure::new("wall time without queue", units::duration(time.wall_seconds))
-                .means("sum over jobs, from the supervisor's claim to its last record"),
+                .means("sum over jobs, from the start by the scheduler's accounts, else the supervisor's claim, to its last record"),
         ];
         if let Some(seconds) = time.to_first_step_seconds {
             figures.push(

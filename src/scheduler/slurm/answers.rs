@@ -42,10 +42,9 @@ impl Answers {
 
     /// Jobs of this name that Slurm knows, oldest first.
     pub fn named(&self, token: &str) -> Vec<String> {
-        let queue = self.queue.iter().flat_map(|rows| rows.of.values());
-        let all = queue.chain(self.past.of.values()).flatten();
-        let named = all.filter(|row| row.name == token);
-        let jobs: BTreeSet<u64> = named.filter_map(|row| row.job.parse().ok()).collect();
+        let both = self.queue.iter().chain([&self.past]);
+        let named = both.filter_map(|rows| rows.named.get(token)).flatten();
+        let jobs: BTreeSet<u64> = named.copied().collect();
         jobs.into_iter().map(|job| job.to_string()).collect()
     }
 

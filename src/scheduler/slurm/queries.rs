@@ -48,15 +48,24 @@ pub struct Rows {
     /// Milliseconds since the epoch.
     pub asked: u64,
     pub of: HashMap<String, Vec<Row>>,
+    /// Jobs by name.
+    pub named: HashMap<String, BTreeSet<u64>>,
 }
 
 impl Rows {
     fn new(asked: u64, rows: impl IntoIterator<Item = Row>) -> Rows {
-        let mut of: HashMap<String, Vec<Row>> = HashMap::new();
+        let mut all = Rows {
+            asked,
+            ..Rows::default()
+        };
         for row in rows {
-            of.entry(row.job.clone()).or_default().push(row);
+            if let Ok(number) = row.job.parse() {
+                let named = all.named.entry(row.name.clone()).or_default();
+                named.insert(number);
+            }
+            all.of.entry(row.job.clone()).or_default().push(row);
         }
-        Rows { asked, of }
+        all
     }
 }
 
