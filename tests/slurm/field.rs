@@ -194,6 +194,21 @@ impl Field {
         panic!("never {state}, but {last:?}");
     }
 
+    /// The words of the state, once they hold `part`: Slurm tells some of it late.
+    #[track_caller]
+    pub(crate) fn wait_until_told(&self, state: &str, part: &str) -> String {
+        let mut last = (String::new(), String::new());
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE {
+            last = self.state();
+            if last.0 == state && last.1.contains(part) {
+                return last.1;
+            }
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        panic!("never {state} with `{part}`, but {last:?}");
+    }
+
     /// Steps and losses of the history that counts.
     #[track_caller]
     pub(crate) fn curve(&self) -> Vec<(u64, f64)> {
