@@ -3,8 +3,10 @@
 use crate::store::RunDir;
 use crate::store::checkpoints::unfinished;
 use crate::store::tail::newest_lines;
+use crate::supervise::merge::fill;
 use haul_runtime::contract::metrics::{Kind, Line};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Bytes read from the end of metrics.jsonl: some hundred lines.
 const END: u64 = 64 << 10;
@@ -56,10 +58,17 @@ pub fn saving(run: &RunDir, progress: &Progress) -> Option<u64> {
 
 fn of(attempt: u32, lines: &[Line]) -> Progress {
     let newest = |kind| lines.iter().rev().find(move |line| line.kind == kind);
-    let steps: Vec<&Line> = lines
-        .iter()
-        .filter(|line| matches!(line.kind, Kind::Step | Kind::Skip))
-        .collect();
+    // What a rank told late of a step is a line of its own.
+    let mut steps: BTreeMap<u64, Line> = BTreeMap::new();
+    for line in lines {
+        if let (Kind::Step | Kind::Skip, Some(step)) = (line.kind, line.step) {
+            steps
+                .entry(step)
+                .and_modify(|first| fill(first, line))
+                .or_insert_with(|| line.clone());
+        }
+    }
+    let steps: Vec<&Line> = steps.values().collect();
     let recent = &steps[steps.len().saturating_sub(SPEED_STEPS)..];
     let last = recent.last();
     let seconds: Vec<f64> = recent.iter().filter_map(|line| line.step_seconds).collect();
@@ -70,7 +79,7 @@ fn of(attempt: u32, lines: &[Line]) -> Progress {
         attempt: Some(attempt),
         step,
         tokens: last.and_then(|line| line.tokens),
-        loss: newest(Kind::Step).and_then(|line| line.loss),
+        loss: steps.iter().rev().find_map(|line| line.loss),
         validation_loss: newest(Kind::Eval).and_then(|line| line.loss),
         tokens_per_second: tokens_per_step(recent).zip(mean).map(|(t, s)| t / s),
         step_seconds: mean,

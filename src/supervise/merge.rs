@@ -273,7 +273,7 @@ pub fn tells_more(line: &Line, first: &Line) -> bool {
 }
 
 /// Puts what `line` tells where `first` tells nothing.
-fn fill(first: &mut Line, line: &Line) {
+pub fn fill(first: &mut Line, line: &Line) {
     fn put<T: Clone>(first: &mut Option<T>, second: &Option<T>) {
         if first.is_none() {
             first.clone_from(second);

@@ -152,7 +152,12 @@ impl State {
     fn take_step(&mut self, line: &Line) {
         let fresh = line.attempt != self.attempt;
         self.attempt = line.attempt;
-        self.step = line.step.unwrap_or(self.step + 1);
+        let step = line.step.unwrap_or(self.step + 1);
+        // What was told late of an earlier step is no news.
+        if !fresh && step < self.step {
+            return;
+        }
+        self.step = step;
         self.loss = line.loss.or(self.loss);
         if let Some(tokens) = line.tokens {
             if let Some((step, before)) = self.tokens.filter(|(step, _)| *step < self.step) {

@@ -213,11 +213,14 @@ impl Bench {
     }
 
     /// Steps of an attempt, in the order written.
+    /// Steps in the order of their first lines; what a rank told late is a line of its own.
     pub(crate) fn steps(&self, attempt: u32) -> Vec<u64> {
+        let mut seen = std::collections::BTreeSet::new();
         self.metrics(attempt)
             .iter()
             .filter(|line| line.kind == Kind::Step)
             .filter_map(|line| line.step)
+            .filter(|step| seen.insert(*step))
             .collect()
     }
 

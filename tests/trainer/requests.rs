@@ -2,6 +2,7 @@
 
 use crate::field::{EVERY, Field, Outcome, Run, Told};
 use haul_runtime::contract::metrics::Kind;
+use std::collections::BTreeMap;
 
 #[test]
 fn a_run_stopped_with_a_checkpoint_goes_on_to_the_bit() {
@@ -57,9 +58,10 @@ fn a_run_saves_before_its_time_limit_and_goes_on_to_the_bit() {
     let bits = |run: &Run, attempt| -> Vec<_> {
         let lines = run.bench.metrics(attempt).into_iter();
         let steps = lines.filter(|l| l.kind == Kind::Step);
-        steps
-            .map(|l| (l.step.unwrap(), l.loss_bits.unwrap()))
-            .collect()
+        let bits: BTreeMap<u64, String> = steps
+            .filter_map(|l| Some((l.step?, l.loss_bits?)))
+            .collect();
+        bits.into_iter().collect()
     };
     let mut both = bits(&run, 1);
     both.retain(|(step, _)| *step <= saved);
@@ -137,9 +139,10 @@ fn a_chain_of_jobs_is_one_unbroken_run_up_to_its_limit() {
     let bits = |run: &Run, attempts: std::ops::RangeInclusive<u32>| -> Vec<_> {
         let lines = attempts.flat_map(|attempt| run.bench.metrics(attempt));
         let steps = lines.filter(|l| l.kind == Kind::Step && l.step <= Some(until));
-        steps
-            .map(|l| (l.step.unwrap(), l.loss_bits.unwrap()))
-            .collect()
+        let bits: BTreeMap<u64, String> = steps
+            .filter_map(|l| Some((l.step?, l.loss_bits?)))
+            .collect();
+        bits.into_iter().collect()
     };
     let whole = Field::new();
     let other = whole.start(&set[..3]);
