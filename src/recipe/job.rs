@@ -112,6 +112,12 @@ const OWN_SBATCH: &[&str] = &[
     "array",
     "a",
     "wrap",
+    // sbatch would wait, submit nothing, or submit elsewhere than is looked.
+    "wait",
+    "W",
+    "test-only",
+    "clusters",
+    "M",
     "account",
     "A",
     "partition",

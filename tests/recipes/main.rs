@@ -533,6 +533,7 @@ fn options_of_slurm_are_taken_over_and_those_of_haul_are_refused() {
     for (extra, words) in [
         ("extra_sbatch: ['--time=1']", "`time` is decided by haul"),
         ("extra_sbatch: [-N4]", "`N` is decided by haul"),
+        ("extra_sbatch: ['--wait']", "`wait` is decided by haul"),
         (
             "extra_srun: ['--export=ALL']",
             "`export` is decided by haul",

@@ -1,10 +1,11 @@
 //! The cluster, a run root on it, and what is seen of a run.
 
+pub(crate) use crate::told::Told;
 use haul::store::{RunDir, select};
 use haul_runtime::contract::metrics::{Kind, Line};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -284,36 +285,6 @@ impl Run {
 
     pub(crate) fn output(&self, slot: u32) -> String {
         std::fs::read_to_string(self.0.job(slot).join("job.out")).unwrap_or_default()
-    }
-}
-
-/// How a command ended and what it said.
-#[derive(Debug)]
-pub(crate) struct Told {
-    pub(crate) code: i32,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl Told {
-    pub(crate) fn of(output: Output) -> Told {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Told {
-            code: output.status.code().unwrap_or(-1),
-            out: text(&output.stdout),
-            err: text(&output.stderr),
-        }
-    }
-
-    #[track_caller]
-    pub(crate) fn says(&self, words: &str) {
-        let found = self.out.contains(words) || self.err.contains(words);
-        assert!(found, "no `{words}` in {self:#?}");
-    }
-
-    #[track_caller]
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
 }
 

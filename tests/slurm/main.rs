@@ -9,3 +9,5 @@ mod faults;
 mod field;
 mod jobs;
 mod submission;
+#[path = "../trainer/told.rs"]
+mod told;

@@ -17,3 +17,4 @@ mod kills;
 mod layouts;
 mod requests;
 mod storm;
+mod told;
